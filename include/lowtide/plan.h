@@ -1,0 +1,77 @@
+// plan.h: the answer: which op runs at each step, and where every operand lies while it does.
+//
+// A plan speaks of the original graph only. Each step names the op it runs and, for each of that op's reads and writes,
+// the block that stands in for the buffer. A block is a place in the arena for a while:
+//
+//   graph:  0 make a    1 relu_ a (in place)    2 b = f(a)
+//
+//   blocks                                        steps
+//   0  stands in for a  [0,3)  at offset 0        0  op 0  reads -     writes 0
+//   1  stands in for b  [2,3)  at offset 128      1  op 1  reads 0     writes 0    in place: the same block
+//                                                 2  op 2  reads 0     writes 1
+//
+// (Case "in_place" of plan_test.cc, with a of 128 bytes and b of 64.) Plans made by plan() have one block for each
+// buffer, block i standing in for buffer i, and run every op once. Resident buffers have a block too, without an
+// offset.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lowtide/budget.h"
+#include "lowtide/graph.h"
+#include "lowtide/lists.h"
+#include "lowtide/status.h"
+#include "lowtide/units.h"
+
+namespace lowtide {
+
+struct Block {
+  BufferId buffer;              // whose content it holds
+  StepIndex begin;              // first step at which its bytes are its own
+  StepIndex end;                // first step at which they no longer are
+  std::optional<Bytes> offset;  // from the arena's start; none if the buffer is resident
+};
+
+// How a plan came about.
+struct Provenance {
+  std::string order;  // the algorithms' names
+  std::string layout;
+  std::string version;  // of this library
+};
+
+struct Plan {
+  std::vector<OpId> order;        // by step: the op that runs
+  Lists<BlockId> reads;           // by step, parallel to the op's reads
+  Lists<BlockId> writes;          // by step, parallel to the op's writes
+  std::vector<Bytes> workspaces;  // by step: the offset of the op's workspace; 0 if it has none
+  std::vector<Block> blocks;      // by BlockId
+
+  Bytes arena;     // the highest end of any block or workspace
+  Bytes peak;      // the most bytes of blocks and workspace alive at any step; never more than the arena
+  Bytes bound;     // proven: no layout of this order has a smaller arena
+  Bytes resident;  // all resident buffers
+  Nanos time;      // the sum of the ops' costs
+  Provenance provenance;
+
+  // The share of the arena that even its fullest step leaves unused.
+  double fragmentation() const;
+};
+
+struct PlanOptions {
+  std::string order = "program";
+  std::string layout = "greedy_by_size";
+  // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order.
+  std::optional<Budget> memory_budget = {};
+  // For the sum of the ops' costs.
+  std::optional<Nanos> latency_budget = {};
+};
+
+// Plans `graph`. What is returned has passed verify() and keeps the budgets. Pure and deterministic.
+//
+// Errors: E501 unknown algorithm; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step and
+// culprits.
+Result<Plan> plan(const Graph& graph, const PlanOptions& options = {});
+
+}  // namespace lowtide

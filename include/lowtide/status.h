@@ -1,0 +1,124 @@
+// status.h: how a function of this library says that it could not do what was asked.
+//
+// The library never throws, prints, aborts or exits. What can fail returns a Result<T>: either a T or an Error.
+//
+//   Result<Graph> graph = std::move(builder).build();
+//   if (!graph.ok()) return graph.error();   // errors travel up as they are
+//   use(*graph);
+//
+// Every error has a stable code. The hundreds say whose fault it is:
+//
+//   E1xx  the graph is not a graph        (what was described cannot be)
+//   E2xx  the plan is wrong               (one code for each way of being wrong; see verify.h)
+//   E3xx  infeasible                      (the budget cannot be kept: bound, step and culprits are attached)
+//   E4xx  a limit was reached             (the problem is fine, but larger than what was allowed)
+//   E5xx  an option makes no sense        (unknown algorithm, text that is no amount)
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lowtide/units.h"
+
+namespace lowtide {
+
+enum class ErrorCode : std::uint16_t {
+  // The graph.
+  unknown_id = 101,            // an id that no object of the graph has
+  invalid_buffer = 102,        // a description that contradicts itself, such as a planned buffer with initial content
+  read_of_nothing = 103,       // a value is made from a buffer that nobody has written yet
+  stale_read = 104,            // an op reads content that an earlier op has overwritten
+  duplicate_write = 105,       // an op writes one buffer twice
+  invalid_shape = 106,         // a negative extent
+  size_overflow = 107,         // the sizes of a graph do not add up within 63 bits
+  edge_against_program = 108,  // an ordering edge that program order itself does not keep
+  never_written = 109,         // a buffer without any content
+
+  // The plan.
+  malformed_plan = 201,           // ids out of range, or lists that do not match the op's own
+  op_missing = 202,               // an op of the graph is run by no step
+  op_repeated = 203,              // an op is run by two steps
+  malformed_life = 204,           // an empty life, or one that ends after the last step
+  wrong_residence = 205,          // a resident block with an offset, in part or twice; a planned one without offset
+  wrong_block = 206,              // an operand is given a block that stands in for another buffer
+  use_outside_life = 207,         // a block is read or written when it is not alive
+  read_before_write = 208,        // a block is read before anything was written there
+  wrong_version = 209,            // a block holds another version of its buffer than the one read
+  alias_dropped = 210,            // an op that writes in place is given one block to read and another to write
+  final_content_lost = 211,       // content that must outlive the step is not there at its end
+  misaligned = 212,               // an offset that is not a multiple of 64
+  address_overflow = 213,         // offset + size does not fit 64 bits
+  outside_arena = 214,            // a block or workspace ends above the arena's end
+  block_overlap = 215,            // two blocks are alive together and share bytes
+  workspace_overlap = 216,        // a workspace shares bytes with a live block
+  random_out_of_order = 217,      // random ops do not draw in program order
+  collective_out_of_order = 218,  // collectives are not in program order
+  edge_violated = 219,            // an explicit ordering edge is not kept
+  wrong_arena = 220,              // the next five: a figure that the plan states is not so
+  wrong_peak = 221,
+  wrong_resident = 222,
+  wrong_bound = 223,
+  wrong_time = 224,
+
+  // Budgets, limits and options.
+  memory_infeasible = 301,   // more bytes are needed than the memory budget has
+  latency_infeasible = 302,  // more time is needed than the latency budget has
+  too_many_objects = 401,    // more objects of a kind than 32-bit ids can name
+  unknown_algorithm = 501,   // no algorithm of that name is registered
+  invalid_amount = 502,      // text that is not an amount of bytes or of time
+  invalid_share = 503,       // a share that is not in (0, 1]
+};
+
+// "E209", as documented and as Python shows it.
+std::string code_text(ErrorCode code);
+
+// Somebody who holds memory at the step that a budget fails on.
+struct Culprit {
+  std::string name;  // of the buffer, or "workspace of <op>"
+  Bytes size;
+};
+
+// Why a budget cannot be kept.
+struct Infeasible {
+  Bytes bound;                    // resident plus planned bytes: no layout of the same order needs less
+  StepIndex step;                 // where the most bytes are alive
+  std::vector<Culprit> culprits;  // who holds them, largest first
+};
+
+struct Error {
+  ErrorCode code;
+  std::string message;         // names the object, the amount asked and the amount available
+  Infeasible infeasible = {};  // filled in for E3xx only
+};
+
+// A T or the reason why there is none. Look at ok() first: taking the half that is not there is a programming error.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  // Implicit, so that values and errors are returned plainly.
+  Result(T value) : held_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : held_(std::in_place_index<1>, std::move(error)) {}
+
+  bool ok() const { return held_.index() == 0; }
+
+  const T& operator*() const& { return assert(ok()), *std::get_if<0>(&held_); }
+  T& operator*() & { return assert(ok()), *std::get_if<0>(&held_); }
+  T&& operator*() && { return assert(ok()), std::move(*std::get_if<0>(&held_)); }
+  const T* operator->() const { return &**this; }
+  T* operator->() { return &**this; }
+
+  const Error& error() const { return assert(!ok()), *std::get_if<1>(&held_); }
+
+ private:
+  std::variant<T, Error> held_;
+};
+
+// Success, or the reason why not: what a function returns that gives nothing else.
+struct Done {};
+using Status = Result<Done>;
+
+}  // namespace lowtide

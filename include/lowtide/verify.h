@@ -1,0 +1,32 @@
+// verify.h: is this plan right? The one judge of every planner, sharing no code with any of them.
+//
+// verify() executes the plan symbolically. It walks the steps once and keeps two things: which bytes of the arena are
+// taken by which block, and which version of its buffer each block holds. At every step:
+//
+//   1. blocks whose life ends here give their bytes back; blocks whose life begins here take theirs: aligned, inside
+//   the
+//      arena, and not on bytes that another block still has;
+//   2. the op's workspace takes bytes that no block has;
+//   3. each read finds its block alive and holding exactly the version that the op reads in the graph;
+//   4. each write finds its block alive; a write in place finds the previous version there, in the block the op reads;
+//   5. random ops, collectives and explicit edges keep the graph's order.
+//
+// At the end every op has run exactly once, every resident or kept buffer holds its last version, and the figures that
+// the plan states (arena, peak, resident, bound, time) are so. What has no bytes has no place: its offset is not looked
+// at.
+//
+// No pairs of blocks are compared: a sweep over an ordered set of live intervals makes it O(n log n), a million ops in
+// seconds.
+#pragma once
+
+#include "lowtide/graph.h"
+#include "lowtide/plan.h"
+#include "lowtide/status.h"
+
+namespace lowtide {
+
+// Success, or the first thing found wrong: an E2xx code and a message that names the op, the block and the bytes
+// concerned. Any plan may be given, however malformed.
+Status verify(const Graph& graph, const Plan& plan);
+
+}  // namespace lowtide

@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <utility>
+
+#include "graph/words.h"
+#include "lowtide/graph.h"
+
+namespace lowtide {
+namespace {
+
+// Sums of sizes stay below this, so that no pass over a graph has to think about overflow.
+constexpr Bytes kMaxTotal{(std::uint64_t{1} << 63) - 1};
+
+std::string named(std::string_view kind, std::size_t index, std::string_view name) {
+  return words(kind, " ", index, " '", name, "'");
+}
+
+Error unknown(std::string_view kind, std::size_t index, std::size_t available) {
+  return {ErrorCode::unknown_id, words("there is no ", kind, " ", index, ": ", available, " exist")};
+}
+
+Error too_many(std::string_view kind) {
+  return {ErrorCode::too_many_objects, words("more than ", kMaxIds, " ", kind, ", the most that 32-bit ids can name")};
+}
+
+}  // namespace
+
+std::uint32_t GraphBuilder::intern(std::string_view text) {
+  if (const auto found = text_ids_.find(text); found != text_ids_.end()) return found->second;
+  const auto id = static_cast<std::uint32_t>(graph_.texts_.size());
+  graph_.texts_.add(text);
+  text_ids_.emplace(text, id);
+  return id;
+}
+
+std::string GraphBuilder::describe(BufferId buffer) const {
+  return named("buffer", buffer.index(), graph_.text(graph_.buffer_name_[buffer.index()]));
+}
+
+Status GraphBuilder::reserve_bytes(Bytes size, std::string_view what, std::string_view name) {
+  const std::optional<Bytes> total = checked_add(total_, size);
+  if (!total || *total > kMaxTotal) {
+    return Error{ErrorCode::size_overflow,
+                 words(what, " '", name, "' of ", size, " bytes: the graph's sizes would add up to more than ",
+                       kMaxTotal, " bytes (", total_, " so far)")};
+  }
+  total_ = *total;
+  return Done{};
+}
+
+VersionId GraphBuilder::add_version(BufferId buffer, std::optional<OpId> writer) {
+  const VersionId id(graph_.version_buffer_.size());
+  const std::optional<VersionId> previous = newest_[buffer.index()];
+  graph_.version_buffer_.push_back(buffer);
+  graph_.version_index_.push_back(previous ? graph_.version_index_[previous->index()] + 1 : 0);
+  graph_.version_writer_.push_back(writer);
+  newest_[buffer.index()] = id;
+  return id;
+}
+
+Result<BufferId> GraphBuilder::add_buffer(const BufferSpec& spec) {
+  if (graph_.num_buffers() >= kMaxIds) return too_many("buffers");
+  if (graph_.num_versions() >= kMaxIds) return too_many("versions");
+  if (spec.initial && spec.residence == Residence::planned) {
+    return Error{ErrorCode::invalid_buffer,
+                 words(named("buffer", graph_.num_buffers(), spec.name),
+                       " is planned and has initial content: the arena is empty when a step begins")};
+  }
+  if (Status status = reserve_bytes(spec.size, "buffer", spec.name); !status.ok()) return status.error();
+
+  const BufferId id(graph_.num_buffers());
+  const bool resident = spec.residence == Residence::resident;
+  graph_.buffer_name_.push_back(intern(spec.name));
+  graph_.buffer_size_.push_back(spec.size);
+  graph_.buffer_residence_.push_back(spec.residence);
+  graph_.buffer_role_.push_back(spec.role);
+  graph_.buffer_kept_.push_back(resident);
+  if (resident) graph_.resident_bytes_ += spec.size;
+  newest_.emplace_back();
+  if (spec.initial) add_version(id, std::nullopt);
+  return id;
+}
+
+Result<ValueId> GraphBuilder::add_value(BufferId buffer, std::string_view dtype, std::span<const std::int64_t> shape) {
+  if (graph_.num_values() >= kMaxIds) return too_many("values");
+  if (buffer.index() >= graph_.num_buffers()) return unknown("buffer", buffer.index(), graph_.num_buffers());
+  if (!newest_[buffer.index()]) {
+    return Error{ErrorCode::read_of_nothing,
+                 words("a value is made from ", describe(buffer), ", which nothing has written yet")};
+  }
+  if (const auto negative = std::ranges::find_if(shape, [](std::int64_t extent) { return extent < 0; });
+      negative != shape.end()) {
+    return Error{ErrorCode::invalid_shape, words("a value of ", describe(buffer), " has extent ", *negative,
+                                                 " in dimension ", negative - shape.begin())};
+  }
+  const ValueId id(graph_.num_values());
+  graph_.value_version_.push_back(*newest_[buffer.index()]);
+  graph_.value_dtype_.push_back(intern(dtype));
+  graph_.value_shape_.add(shape);
+  return id;
+}
+
+Result<OpId> GraphBuilder::add_op(const OpSpec& spec) {
+  const OpId id(graph_.num_ops());
+  if (graph_.num_ops() >= kMaxIds) return too_many("ops");
+  if (spec.writes.size() > kMaxIds - graph_.num_versions()) return too_many("versions");
+  for (const ValueId value : spec.reads) {
+    if (value.index() >= graph_.num_values()) return unknown("value", value.index(), graph_.num_values());
+    const VersionId version = graph_.value_version_[value.index()];
+    const BufferId buffer = graph_.version_buffer_[version.index()];
+    const VersionId newest = *newest_[buffer.index()];
+    if (version != newest) {
+      return Error{ErrorCode::stale_read,
+                   words(named("op", id.index(), spec.name), " reads value ", value, ", version ",
+                         graph_.version_index_[version.index()], " of ", describe(buffer),
+                         ", which has been overwritten by version ", graph_.version_index_[newest.index()])};
+    }
+  }
+  for (const BufferId buffer : spec.writes) {
+    if (buffer.index() >= graph_.num_buffers()) return unknown("buffer", buffer.index(), graph_.num_buffers());
+  }
+  std::vector<BufferId> sorted = spec.writes;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
+    return Error{ErrorCode::duplicate_write,
+                 words(named("op", id.index(), spec.name), " writes ", describe(*twice), " twice")};
+  }
+  if (Status status = reserve_bytes(spec.workspace, "workspace of op", spec.name); !status.ok()) return status.error();
+
+  graph_.op_name_.push_back(intern(spec.name));
+  graph_.op_source_.push_back(intern(spec.source));
+  graph_.op_module_.push_back(intern(spec.module));
+  graph_.op_stream_.push_back(spec.stream);
+  graph_.op_flags_.push_back(spec.flags);
+  graph_.op_workspace_.push_back(spec.workspace);
+  graph_.op_cost_.push_back(spec.cost);
+  graph_.op_reads_.add(spec.reads);
+  for (const BufferId buffer : spec.writes) graph_.op_writes_.push(add_version(buffer, id));
+  graph_.op_writes_.close();
+  return id;
+}
+
+Status GraphBuilder::add_edge(OpId before, OpId after) {
+  for (const OpId op : {before, after}) {
+    if (op.index() >= graph_.num_ops()) return unknown("op", op.index(), graph_.num_ops());
+  }
+  if (before >= after) {
+    const auto op_name = [&](OpId op) { return named("op", op.index(), graph_.text(graph_.op_name_[op.index()])); };
+    return Error{ErrorCode::edge_against_program, words(op_name(before), " cannot be ordered before ", op_name(after),
+                                                        ": it does not precede it in program order")};
+  }
+  graph_.edges_.push_back({before, after});
+  return Done{};
+}
+
+Status GraphBuilder::keep(BufferId buffer) {
+  if (buffer.index() >= graph_.num_buffers()) return unknown("buffer", buffer.index(), graph_.num_buffers());
+  graph_.buffer_kept_[buffer.index()] = true;
+  return Done{};
+}
+
+Result<Graph> GraphBuilder::build() && {
+  for (std::size_t buffer = 0; buffer < newest_.size(); ++buffer) {
+    if (newest_[buffer]) continue;
+    return Error{ErrorCode::never_written,
+                 words(describe(BufferId(buffer)), " has no initial content and no op writes it")};
+  }
+
+  std::vector<std::pair<std::size_t, VersionId>> versions;
+  versions.reserve(graph_.num_versions());
+  for (std::size_t version = 0; version < graph_.num_versions(); ++version) {
+    versions.emplace_back(graph_.version_buffer_[version].index(), VersionId(version));
+  }
+  graph_.buffer_versions_ = Lists<VersionId>::group(graph_.num_buffers(), versions);
+
+  std::vector<std::pair<std::size_t, OpId>> readers;
+  readers.reserve(graph_.op_reads_.num_items());
+  std::vector<std::size_t> last_reader(graph_.num_versions(), graph_.num_ops());
+  for (std::size_t op = 0; op < graph_.num_ops(); ++op) {
+    for (const ValueId value : graph_.op_reads_[op]) {
+      const std::size_t version = graph_.value_version_[value.index()].index();
+      if (std::exchange(last_reader[version], op) != op) readers.emplace_back(version, OpId(op));
+    }
+  }
+  graph_.version_readers_ = Lists<OpId>::group(graph_.num_versions(), readers);
+
+  GraphBuilder built = std::move(*this);
+  *this = GraphBuilder();
+  return std::move(built.graph_);
+}
+
+}  // namespace lowtide

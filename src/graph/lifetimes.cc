@@ -1,0 +1,100 @@
+#include "lowtide/lifetimes.h"
+
+#include <algorithm>
+#include <string>
+
+#include "graph/words.h"
+
+namespace lowtide {
+namespace {
+
+Status check_permutation(const Graph& graph, std::span<const OpId> order) {
+  std::vector<bool> seen(graph.num_ops());
+  for (const OpId op : order) {
+    if (op.index() >= graph.num_ops()) {
+      return Error{ErrorCode::malformed_plan,
+                   words("the order names op ", op, ", but the graph has ", graph.num_ops())};
+    }
+    if (seen[op.index()]) {
+      return Error{ErrorCode::op_repeated, words("the order runs op ", op, " '", graph.op(op).name, "' twice")};
+    }
+    seen[op.index()] = true;
+  }
+  if (const auto missing = std::ranges::find(seen, false); missing != seen.end()) {
+    const OpId op(static_cast<std::size_t>(missing - seen.begin()));
+    return Error{ErrorCode::op_missing, words("the order never runs op ", op, " '", graph.op(op).name, "'")};
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order) {
+  if (Status status = check_permutation(graph, order); !status.ok()) return status.error();
+  const StepIndex first(0);
+  const StepIndex last(order.size());
+
+  Lifetimes result;
+  result.lives.assign(graph.num_buffers(), {last, first});
+  const auto touch = [&](VersionId version, StepIndex step) {
+    Life& life = result.lives[graph.version(version).buffer.index()];
+    life.begin = std::min(life.begin, step);
+    life.end = std::max(life.end, step.next());
+  };
+  for (StepIndex step = first; step < last; step = step.next()) {
+    const Op op = graph.op(order[step.index()]);
+    for (const ValueId read : op.reads) touch(graph.value(read).version, step);
+    for (const VersionId write : op.writes) touch(write, step);
+  }
+
+  std::vector<Bytes> born(order.size() + 1);
+  std::vector<Bytes> dead(order.size() + 1);
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Buffer buffer = graph.buffer(id);
+    Life& life = result.lives[id.index()];
+    if (!buffer.planned()) life.begin = first;
+    if (buffer.kept) life.end = last;
+    if (!buffer.planned()) continue;
+    born[life.begin.index()] += buffer.size;
+    dead[life.end.index()] += buffer.size;
+  }
+
+  result.live.reserve(order.size());
+  Bytes live;
+  for (StepIndex step = first; step < last; step = step.next()) {
+    live += born[step.index()];
+    live -= dead[step.index()];
+    result.live.push_back(live + graph.op(order[step.index()]).workspace);
+    if (result.live.back() > result.peak) {
+      result.peak = result.live.back();
+      result.peak_step = step;
+    }
+  }
+  return result;
+}
+
+std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
+                                StepIndex step, std::size_t count) {
+  if (step.index() >= order.size()) return {};
+  std::vector<BufferId> alive;
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Life& life = lifetimes.lives[id.index()];
+    if (graph.buffer(id).planned() && life.begin <= step && step < life.end) alive.push_back(id);
+  }
+  std::ranges::stable_sort(alive, std::ranges::greater{}, [&](BufferId id) { return graph.buffer(id).size; });
+
+  const Op op = graph.op(order[step.index()]);
+  std::vector<Culprit> culprits;
+  for (const BufferId id : alive) {
+    if (culprits.size() == count) break;
+    culprits.push_back({std::string(graph.buffer(id).name), graph.buffer(id).size});
+  }
+  if (op.workspace > Bytes(0)) {
+    const auto place = std::ranges::find_if(culprits, [&](const Culprit& other) { return other.size < op.workspace; });
+    culprits.insert(place, {words("workspace of ", op.name), op.workspace});
+    culprits.resize(std::min(culprits.size(), count));
+  }
+  return culprits;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,25 @@
+#include "lowtide/ops.h"
+
+#include <algorithm>
+#include <array>
+
+namespace lowtide {
+namespace {
+
+constexpr std::uint32_t kRunningStatistics[] = {3, 4};
+
+// One row for each op of which more is known than its schema says.
+constexpr std::array kTable = {
+    // In training it updates running_mean and running_var, which its schema shows as plain inputs.
+    OpFacts{"aten::native_batch_norm", {.condition = 5, .arguments = kRunningStatistics}},
+};
+
+}  // namespace
+
+std::optional<OpFacts> op_facts(std::string_view name) {
+  const auto row = std::ranges::find(kTable, name, &OpFacts::name);
+  if (row == kTable.end()) return std::nullopt;
+  return *row;
+}
+
+}  // namespace lowtide

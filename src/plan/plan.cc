@@ -1,0 +1,142 @@
+#include "lowtide/plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/words.h"
+#include "lowtide/layout.h"
+#include "lowtide/lifetimes.h"
+#include "lowtide/order.h"
+#include "lowtide/verify.h"
+#include "order/algorithms.h"
+
+namespace lowtide {
+namespace {
+
+constexpr std::size_t kCulprits = 8;
+
+// One block for each buffer, and a place for each workspace.
+Status lay_out(const Graph& graph, const LayoutAlgorithm& algorithm, const Lifetimes& lifetimes, Plan& plan) {
+  std::vector<LayoutItem> items;
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Life& life = lifetimes.lives[id.index()];
+    plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
+    if (graph.buffer(id).planned()) items.push_back({life.begin, life.end, graph.buffer(id).size});
+  }
+  for (StepIndex step(0); step.index() < plan.order.size(); step = step.next()) {
+    const Bytes workspace = graph.op(plan.order[step.index()]).workspace;
+    if (workspace > Bytes(0)) items.push_back({step, step.next(), workspace});
+  }
+
+  const Result<Layout> layout = algorithm.run(items);
+  if (!layout.ok()) return layout.error();
+  plan.arena = layout->arena;
+  auto offset = layout->offsets.begin();
+  for (Block& block : plan.blocks) {
+    if (graph.buffer(block.buffer).planned()) block.offset = *offset++;
+  }
+  for (const OpId op : plan.order) {
+    plan.workspaces.push_back(graph.op(op).workspace > Bytes(0) ? *offset++ : Bytes(0));
+  }
+  return Done{};
+}
+
+// Block i stands in for buffer i wherever that is read or written.
+void bind_operands(const Graph& graph, Plan& plan) {
+  const auto block_of = [&](VersionId version) { return BlockId(graph.version(version).buffer.index()); };
+  for (const OpId id : plan.order) {
+    const Op op = graph.op(id);
+    for (const ValueId read : op.reads) plan.reads.push(block_of(graph.value(read).version));
+    plan.reads.close();
+    for (const VersionId write : op.writes) plan.writes.push(block_of(write));
+    plan.writes.close();
+    plan.time += op.cost;
+  }
+}
+
+Result<Bytes> resolve_memory_budget(const Graph& graph, const Budget& budget) {
+  if (std::holds_alternative<Bytes>(budget)) return resolve(budget, Bytes(0));
+  const Result<Order> order = program_order(graph);
+  if (!order.ok()) return order.error();
+  const Result<Lifetimes> eager = lifetimes(graph, *order);
+  if (!eager.ok()) return eager.error();
+  return resolve(budget, graph.resident_bytes() + eager->peak);
+}
+
+Infeasible conflict(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan) {
+  return {plan.resident + plan.bound, lifetimes.peak_step,
+          largest_at(graph, plan.order, lifetimes, lifetimes.peak_step, kCulprits)};
+}
+
+std::string amount(Bytes bytes) {
+  return words(format_bytes(bytes), " (", bytes, " bytes)");
+}
+
+Status check_memory(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan, Bytes budget) {
+  const Bytes needed = plan.resident + plan.arena;
+  if (needed <= budget) return Done{};
+  Infeasible why = conflict(graph, lifetimes, plan);
+  std::string message =
+      words("the memory budget is ", amount(budget), ", but the plan needs ", amount(needed), ": ",
+            format_bytes(plan.resident), " resident and an arena of ", format_bytes(plan.arena),
+            "; no layout of order '", plan.provenance.order, "' needs less than ", amount(why.bound), " in all");
+  if (!plan.order.empty()) {
+    const Op op = graph.op(plan.order[why.step.index()]);
+    message += words("; the peak is at step ", why.step, ", op '", op.name, "'");
+    if (!op.source.empty()) message += words(" (", op.source, ")");
+  }
+  for (std::size_t i = 0; i < why.culprits.size(); ++i) {
+    message += words(i == 0 ? ", held by " : ", ", why.culprits[i].name, " ", format_bytes(why.culprits[i].size));
+  }
+  return Error{ErrorCode::memory_infeasible, std::move(message), std::move(why)};
+}
+
+Status check_latency(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan, Nanos budget) {
+  if (plan.time <= budget) return Done{};
+  return Error{ErrorCode::latency_infeasible,
+               words("the latency budget is ", budget, " ns, but the ops take ", plan.time, " ns together"),
+               conflict(graph, lifetimes, plan)};
+}
+
+}  // namespace
+
+double Plan::fragmentation() const {
+  if (arena == Bytes(0)) return 0.0;
+  return static_cast<double>((arena - peak).count()) / static_cast<double>(arena.count());
+}
+
+Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
+  const Result<OrderAlgorithm> order_algorithm = find_order(options.order);
+  if (!order_algorithm.ok()) return order_algorithm.error();
+  const Result<LayoutAlgorithm> layout_algorithm = find_layout(options.layout);
+  if (!layout_algorithm.ok()) return layout_algorithm.error();
+  Bytes memory_budget = Bytes::max();
+  if (options.memory_budget) {
+    const Result<Bytes> resolved = resolve_memory_budget(graph, *options.memory_budget);
+    if (!resolved.ok()) return resolved.error();
+    memory_budget = *resolved;
+  }
+
+  Result<Order> order = order_algorithm->run(graph);
+  if (!order.ok()) return order.error();
+  const Result<Lifetimes> lives = lifetimes(graph, *order);
+  if (!lives.ok()) return lives.error();
+
+  Plan plan;
+  plan.order = *std::move(order);
+  plan.peak = lives->peak;
+  plan.bound = lives->peak;
+  plan.resident = graph.resident_bytes();
+  plan.provenance = {options.order, options.layout, LOWTIDE_VERSION};
+  if (Status status = lay_out(graph, *layout_algorithm, *lives, plan); !status.ok()) return status.error();
+  bind_operands(graph, plan);
+
+  if (Status status = check_memory(graph, *lives, plan, memory_budget); !status.ok()) return status.error();
+  if (Status status = check_latency(graph, *lives, plan, options.latency_budget.value_or(Nanos::max())); !status.ok()) {
+    return status.error();
+  }
+  if (Status status = verify(graph, plan); !status.ok()) return status.error();
+  return plan;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,110 @@
+#include "verify/form.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "graph/words.h"
+
+namespace lowtide {
+namespace {
+
+template <typename... Parts>
+Error malformed(const Parts&... parts) {
+  return {ErrorCode::malformed_plan, words(parts...)};
+}
+
+Status check_steps(const Graph& graph, const Plan& plan) {
+  const std::size_t steps = plan.order.size();
+  if (plan.reads.size() != steps || plan.writes.size() != steps || plan.workspaces.size() != steps) {
+    return malformed("the plan has ", steps, " steps, but reads for ", plan.reads.size(), ", writes for ",
+                     plan.writes.size(), " and workspaces for ", plan.workspaces.size());
+  }
+  if (plan.blocks.size() > kMaxIds)
+    return malformed("the plan has ", plan.blocks.size(), " blocks, more than ids can name");
+
+  std::vector<bool> run(graph.num_ops());
+  for (std::size_t step = 0; step < steps; ++step) {
+    const OpId id = plan.order[step];
+    if (id.index() >= graph.num_ops()) {
+      return malformed("step ", step, " runs op ", id, ", but the graph has ", graph.num_ops());
+    }
+    if (run[id.index()]) {
+      return Error{ErrorCode::op_repeated, words("step ", step, " runs ", describe_op(graph, id), " again")};
+    }
+    run[id.index()] = true;
+    const Op op = graph.op(id);
+    if (plan.reads[step].size() != op.reads.size() || plan.writes[step].size() != op.writes.size()) {
+      return malformed("step ", step, " gives ", plan.reads[step].size(), " reads and ", plan.writes[step].size(),
+                       " writes to ", describe_op(graph, id), ", which has ", op.reads.size(), " and ",
+                       op.writes.size());
+    }
+    for (const auto& operands : {plan.reads[step], plan.writes[step]}) {
+      for (const BlockId block : operands) {
+        if (block.index() < plan.blocks.size()) continue;
+        return malformed("step ", step, " uses block ", block, ", but the plan has ", plan.blocks.size());
+      }
+    }
+  }
+  if (const auto missing = std::ranges::find(run, false); missing != run.end()) {
+    const OpId id(static_cast<std::size_t>(missing - run.begin()));
+    return Error{ErrorCode::op_missing, words("no step runs ", describe_op(graph, id))};
+  }
+  return Done{};
+}
+
+Status check_blocks(const Graph& graph, const Plan& plan) {
+  const StepIndex last(plan.order.size());
+  std::vector<bool> has_block(graph.num_buffers());
+  for (BlockId id(0); id.index() < plan.blocks.size(); id = id.next()) {
+    const Block& block = plan.blocks[id.index()];
+    if (block.buffer.index() >= graph.num_buffers()) {
+      return malformed("block ", id, " stands in for buffer ", block.buffer, ", but the graph has ",
+                       graph.num_buffers());
+    }
+    const auto wrong = [&](ErrorCode code, const auto&... why) {
+      return Error{code, words(describe_block(graph, plan, id), " ", why...)};
+    };
+    if (graph.buffer(block.buffer).planned()) {
+      if (!block.offset) return wrong(ErrorCode::wrong_residence, "is planned but has no offset");
+      if (block.begin >= block.end || block.end > last) {
+        return wrong(ErrorCode::malformed_life, "lives [", block.begin, ",", block.end, ") in a plan of ", last,
+                     " steps");
+      }
+    } else {
+      if (block.offset) return wrong(ErrorCode::wrong_residence, "is resident but has offset ", *block.offset);
+      if (block.begin != StepIndex(0) || block.end != last) {
+        return wrong(ErrorCode::wrong_residence, "is resident but lives only [", block.begin, ",", block.end, ") of ",
+                     last, " steps");
+      }
+      if (has_block[block.buffer.index()])
+        return wrong(ErrorCode::wrong_residence, "is resident and has a block already");
+    }
+    has_block[block.buffer.index()] = true;
+  }
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    if (graph.buffer(id).planned() || has_block[id.index()]) continue;
+    return Error{ErrorCode::wrong_residence, words(describe_buffer(graph, id), " is resident but has no block")};
+  }
+  return Done{};
+}
+
+}  // namespace
+
+Status check_form(const Graph& graph, const Plan& plan) {
+  if (Status status = check_steps(graph, plan); !status.ok()) return status;
+  return check_blocks(graph, plan);
+}
+
+std::string describe_op(const Graph& graph, OpId op) {
+  return words("op ", op, " '", graph.op(op).name, "'");
+}
+
+std::string describe_buffer(const Graph& graph, BufferId buffer) {
+  return words("buffer ", buffer, " '", graph.buffer(buffer).name, "'");
+}
+
+std::string describe_block(const Graph& graph, const Plan& plan, BlockId block) {
+  return words("block ", block, " (", describe_buffer(graph, plan.blocks[block.index()].buffer), ")");
+}
+
+}  // namespace lowtide
