@@ -1,0 +1,106 @@
+#include "lowtide/budget.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "graph/words.h"
+#include "gtest/gtest.h"
+
+namespace lowtide {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Budget, ParsesBytesExactly) {
+  struct Case {
+    std::string_view text;
+    std::uint64_t bytes;
+  };
+  constexpr Case kCases[] = {
+      {"0", 0},
+      {"123", 123},
+      {"123 B", 123},
+      {"800MB", 800'000'000},
+      {"1.5 GB", 1'500'000'000},
+      {"1kB", 1000},
+      {"1KB", 1000},
+      {"6GiB", std::uint64_t{6} << 30},
+      {"0.5KiB", 512},
+      {"0.0009765625 KiB", 1},                   // 1/1024
+      {"1.50000000000000000000000 KiB", 1536},   // trailing zeros are no digits
+      {"16383PiB", std::uint64_t{16383} << 50},  // 16384 PiB would be 2^64
+      {"18446744073709551.615 kB", 18446744073709551615u},
+      {"0001 B", 1},
+  };
+  for (const Case& c : kCases) {
+    const Result<Bytes> parsed = parse_bytes(c.text);
+    ASSERT_TRUE(parsed.ok()) << c.text << ": " << parsed.error().message;
+    EXPECT_EQ(*parsed, Bytes(c.bytes)) << c.text;
+  }
+}
+
+TEST(Budget, RefusesWhatIsNoAmountOfBytes) {
+  struct Case {
+    std::string_view text;
+    std::string_view why;
+  };
+  constexpr Case kCases[] = {
+      {"", "digit"},
+      {"-1", "digit"},
+      {"+1", "digit"},
+      {" 1", "digit"},
+      {"GiB", "digit"},
+      {".5 GB", "digit"},
+      {"nan", "digit"},
+      {"1.", "follows the point"},
+      {"1e9", "'e9' is none of the units"},
+      {"1,5 GB", "',5 GB'"},
+      {"6G", "'G' is none of the units B, kB"},
+      {"6gib", "'gib'"},
+      {"6  GB", "' GB'"},
+      {"6 ", "unit is missing"},
+      {"6GiB ", "'GiB '"},
+      {"0.3 KiB", "no whole number of B"},
+      {"0.6", "no whole number of B"},
+      {"16384PiB", "more than 2^64 - 1 B"},
+      {"99999999999999999999", "more than 2^64 - 1 B"},
+      {"999999999999999999999", "more than 20 digits"},
+      {"0.000000000000000000001 PB", "more than 20 digits"},
+  };
+  for (const Case& c : kCases) {
+    const Result<Bytes> parsed = parse_bytes(c.text);
+    ASSERT_FALSE(parsed.ok()) << c.text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::invalid_amount);
+    EXPECT_THAT(parsed.error().message, HasSubstr(words("'", c.text, "'")));
+    EXPECT_THAT(parsed.error().message, HasSubstr(std::string(c.why)));
+  }
+}
+
+TEST(Budget, ParsesDurations) {
+  EXPECT_EQ(*parse_duration("10ms"), Nanos(10'000'000));
+  EXPECT_EQ(*parse_duration("1.5s"), Nanos(1'500'000'000));
+  EXPECT_EQ(*parse_duration("250 us"), Nanos(250'000));
+  EXPECT_EQ(*parse_duration("0.5min"), Nanos(30'000'000'000));
+  EXPECT_THAT(parse_duration("10").error().message, HasSubstr("a unit is missing, one of ns, us, ms, s, min"));
+  EXPECT_THAT(parse_duration("0.5ns").error().message, HasSubstr("no whole number of ns"));
+}
+
+TEST(Budget, ResolvesShares) {
+  EXPECT_EQ(*resolve(Bytes(7), Bytes(1000)), Bytes(7));
+  EXPECT_EQ(*resolve(Share{0.6}, Bytes(1001)), Bytes(600));  // 600.6, rounded down
+  EXPECT_EQ(*resolve(Share{1.0}, Bytes(1001)), Bytes(1001));
+  for (const double share : {0.0, -0.5, 1.01, std::nan("")}) {
+    EXPECT_EQ(resolve(Share{share}, Bytes(1000)).error().code, ErrorCode::invalid_share) << share;
+  }
+}
+
+TEST(Budget, FormatsBytes) {
+  EXPECT_EQ(format_bytes(Bytes(0)), "0 B");
+  EXPECT_EQ(format_bytes(Bytes(1023)), "1023 B");
+  EXPECT_EQ(format_bytes(Bytes(1536)), "1.50 KiB");
+  EXPECT_EQ(format_bytes(Bytes(std::uint64_t{6} << 30)), "6.00 GiB");
+  EXPECT_EQ(format_bytes(Bytes::max()), "16.00 EiB");
+}
+
+}  // namespace
+}  // namespace lowtide

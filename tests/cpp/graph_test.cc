@@ -1,0 +1,146 @@
+#include "lowtide/graph.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr BufferSpec kWeight{
+    .size = Bytes(40), .residence = Residence::resident, .role = Role::parameter, .name = "w", .initial = true};
+
+// The picture of graph.h.
+TEST(Graph, InPlace) {
+  GraphBuilder builder;
+  const BufferId x = unwrap(builder.add_buffer(
+      {.size = Bytes(8), .residence = Residence::resident, .role = Role::input, .name = "x", .initial = true}));
+  const BufferId w = unwrap(builder.add_buffer(kWeight));
+  const BufferId h = unwrap(builder.add_buffer({.size = Bytes(16), .name = "h"}));
+  const BufferId y = unwrap(builder.add_buffer({.size = Bytes(16), .name = "y"}));
+  const ValueId xv = unwrap(builder.add_value(x, "float32", {{2, 1}}));
+  const ValueId wv = unwrap(builder.add_value(w, "float32", {}));
+  const OpId linear =
+      unwrap(builder.add_op({.name = "linear", .reads = {xv, wv}, .writes = {h}, .source = "net.py:1"}));
+  const ValueId a = unwrap(builder.add_value(h, "float32", {}));
+  const ValueId b = unwrap(builder.add_value(h, "int32", {}));
+  const OpId relu = unwrap(builder.add_op({.name = "relu_", .reads = {a}, .writes = {h}}));
+  const ValueId c = unwrap(builder.add_value(h, "float32", {}));
+  const OpId mul = unwrap(builder.add_op({.name = "mul", .reads = {c, c}, .writes = {y}}));
+  const OpId mul_in_place = unwrap(builder.add_op({.name = "mul_", .reads = {c}, .writes = {h}}));
+  const Graph graph = unwrap(std::move(builder).build());
+
+  EXPECT_EQ(graph.num_ops(), 4u);
+  EXPECT_EQ(graph.num_buffers(), 4u);
+  EXPECT_EQ(graph.num_values(), 5u);
+  EXPECT_EQ(graph.num_versions(), 6u);  // x, w, three of h, y
+  EXPECT_EQ(graph.resident_bytes(), Bytes(48));
+
+  ASSERT_EQ(graph.buffer(h).versions.size(), 3u);
+  const Version first = graph.version(graph.buffer(h).versions[0]);
+  const Version second = graph.version(graph.buffer(h).versions[1]);
+  const Version third = graph.version(graph.buffer(h).versions[2]);
+  EXPECT_EQ(first.writer, linear);
+  EXPECT_THAT(first.readers, ElementsAre(relu));
+  EXPECT_EQ(second.index, 1u);
+  EXPECT_THAT(second.readers, ElementsAre(mul, mul_in_place));  // mul reads it twice and is listed once
+  EXPECT_EQ(third.writer, mul_in_place);
+  EXPECT_THAT(third.readers, IsEmpty());
+  EXPECT_EQ(graph.value(a).version, graph.value(b).version);
+  EXPECT_NE(graph.value(a).version, graph.value(c).version);
+  EXPECT_EQ(graph.value(b).dtype, "int32");
+  EXPECT_THAT(graph.value(xv).shape, ElementsAre(2, 1));
+
+  EXPECT_EQ(graph.version(graph.buffer(w).versions[0]).writer, std::nullopt);
+  EXPECT_TRUE(graph.buffer(w).kept);
+  EXPECT_FALSE(graph.buffer(h).kept);
+  EXPECT_EQ(graph.buffer(w).name, "w");
+  EXPECT_EQ(graph.op(linear).name, "linear");
+  EXPECT_EQ(graph.op(linear).source, "net.py:1");
+}
+
+TEST(Graph, RefusesWhatCannotBe) {
+  struct Case {
+    const char* name;
+    ErrorCode code;
+    const char* message;
+    // Gets a builder with a resident 'w' (buffer 0, value 0), an unwritten planned 'h' (buffer 1) and an op 'first'
+    // that reads w.
+    Error (*attempt)(GraphBuilder& builder);
+  };
+  const Case cases[] = {
+      {"planned_initial", ErrorCode::invalid_buffer, "buffer 2 'p' is planned and has initial content",
+       [](GraphBuilder& b) { return b.add_buffer({.size = Bytes(1), .name = "p", .initial = true}).error(); }},
+      {"value_of_unknown_buffer", ErrorCode::unknown_id, "there is no buffer 9: 2 exist",
+       [](GraphBuilder& b) { return b.add_value(BufferId(9), "float32", {}).error(); }},
+      {"value_of_nothing", ErrorCode::read_of_nothing, "buffer 1 'h', which nothing has written yet",
+       [](GraphBuilder& b) { return b.add_value(BufferId(1), "float32", {}).error(); }},
+      {"negative_extent", ErrorCode::invalid_shape, "'w' has extent -3 in dimension 1",
+       [](GraphBuilder& b) { return b.add_value(BufferId(0), "float32", {{2, -3}}).error(); }},
+      {"read_of_unknown_value", ErrorCode::unknown_id, "there is no value 7: 1 exist",
+       [](GraphBuilder& b) { return b.add_op({.name = "f", .reads = {ValueId(7)}}).error(); }},
+      {"write_of_unknown_buffer", ErrorCode::unknown_id, "there is no buffer 5: 2 exist",
+       [](GraphBuilder& b) { return b.add_op({.name = "f", .writes = {BufferId(5)}}).error(); }},
+      {"stale_read", ErrorCode::stale_read,
+       "op 2 'f' reads value 0, version 0 of buffer 0 'w', which has been overwritten by version 1",
+       [](GraphBuilder& b) {
+         unwrap(b.add_op({.name = "add_", .reads = {ValueId(0)}, .writes = {BufferId(0)}}));
+         return b.add_op({.name = "f", .reads = {ValueId(0)}}).error();
+       }},
+      {"duplicate_write", ErrorCode::duplicate_write, "op 1 'f' writes buffer 1 'h' twice",
+       [](GraphBuilder& b) {
+         return b.add_op({.name = "f", .writes = {BufferId(1), BufferId(0), BufferId(1)}}).error();
+       }},
+      {"size_overflow", ErrorCode::size_overflow,
+       "buffer 'big' of 9223372036854775807 bytes",  // 2^63 - 1, beside w and h
+       [](GraphBuilder& b) { return b.add_buffer({.size = Bytes(~std::uint64_t{0} >> 1), .name = "big"}).error(); }},
+      {"workspace_overflow", ErrorCode::size_overflow, "workspace of op 'f' of 18446744073709551615 bytes",
+       [](GraphBuilder& b) { return b.add_op({.name = "f", .workspace = Bytes::max()}).error(); }},
+      {"edge_to_unknown_op", ErrorCode::unknown_id, "there is no op 4: 1 exist",
+       [](GraphBuilder& b) { return b.add_edge(OpId(0), OpId(4)).error(); }},
+      {"edge_to_itself", ErrorCode::edge_against_program, "op 0 'first' cannot be ordered before op 0 'first'",
+       [](GraphBuilder& b) { return b.add_edge(OpId(0), OpId(0)).error(); }},
+      {"keep_unknown", ErrorCode::unknown_id, "there is no buffer 3: 2 exist",
+       [](GraphBuilder& b) { return b.keep(BufferId(3)).error(); }},
+      {"never_written", ErrorCode::never_written, "buffer 1 'h' has no initial content and no op writes it",
+       [](GraphBuilder& b) { return std::move(b).build().error(); }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    GraphBuilder builder;
+    unwrap(builder.add_buffer(kWeight));
+    unwrap(builder.add_buffer({.size = Bytes(16), .name = "h"}));
+    unwrap(builder.add_value(BufferId(0), "float32", {}));
+    unwrap(builder.add_op({.name = "first", .reads = {ValueId(0)}}));
+    const Error error = c.attempt(builder);
+    EXPECT_EQ(error.code, c.code);
+    EXPECT_THAT(error.message, HasSubstr(c.message));
+
+    // The builder is none the worse for it.
+    unwrap(builder.add_op({.name = "last", .writes = {BufferId(1)}}));
+    EXPECT_TRUE(std::move(builder).build().ok());
+  }
+}
+
+TEST(Graph, EmptyIsAGraph) {
+  const Graph graph = unwrap(GraphBuilder().build());
+  EXPECT_EQ(graph.num_ops(), 0u);
+  EXPECT_EQ(graph.resident_bytes(), Bytes(0));
+}
+
+TEST(Graph, RolesHaveNames) {
+  for (const Role role : {Role::parameter, Role::buffer, Role::optimizer_state, Role::temporary}) {
+    EXPECT_EQ(find_role(role_name(role)), role);
+  }
+  EXPECT_EQ(role_name(Role::gradient), "gradient");
+  EXPECT_EQ(find_role("weights"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace lowtide

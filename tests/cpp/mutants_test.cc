@@ -1,0 +1,107 @@
+// Is verify() right? Random plans that are right, changed at random, are run by a machine that moves every byte. The
+// machine decides which of them are wrong; verify() must agree on every one, both ways.
+//
+//   LOWTIDE_MUTANTS   how many mutants (default 100000, with sanitizers 10000)
+//   LOWTIDE_SEED      where to start (default 1)
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+
+#include "draft.h"
+#include "gtest/gtest.h"
+#include "lowtide/verify.h"
+#include "machine.h"
+#include "mutations.h"
+#include "random_graph.h"
+
+namespace lowtide {
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::uint64_t kDefaultMutants = 10'000;
+#else
+constexpr std::uint64_t kDefaultMutants = 100'000;
+#endif
+constexpr std::uint64_t kMutantsOfEachPlan = 40;
+constexpr Bytes kLargestMachine{1 << 20};
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+struct Tally {
+  std::uint64_t valid = 0;
+  std::map<std::string, std::uint64_t> invalid;  // by code
+};
+
+void print(const std::map<std::string_view, Tally>& tallies) {
+  std::printf("%-24s %8s %8s %8s  by code\n", "mutation", "mutants", "valid", "invalid");
+  Tally all;
+  const auto line = [](std::string_view name, const Tally& tally) {
+    std::uint64_t invalid = 0;
+    std::string codes;
+    for (const auto& [code, count] : tally.invalid) {
+      invalid += count;
+      codes += " " + code + ":" + std::to_string(count);
+    }
+    std::printf("%-24.*s %8llu %8llu %8llu %s\n", static_cast<int>(name.size()), name.data(),
+                static_cast<unsigned long long>(tally.valid + invalid), static_cast<unsigned long long>(tally.valid),
+                static_cast<unsigned long long>(invalid), codes.c_str());
+  };
+  for (const auto& [name, tally] : tallies) {
+    line(name, tally);
+    all.valid += tally.valid;
+    for (const auto& [code, count] : tally.invalid) all.invalid[code] += count;
+  }
+  line("all", all);
+}
+
+TEST(Mutants, VerifyAgreesWithTheMachine) {
+  const std::uint64_t wanted = from_environment("LOWTIDE_MUTANTS", kDefaultMutants);
+  const std::uint64_t seed = from_environment("LOWTIDE_SEED", 1);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  std::map<std::string_view, Tally> tallies;
+  std::uint64_t mutants = 0;
+  std::uint64_t valid = 0;
+  while (mutants < wanted) {
+    const Graph graph = random_graph(random);
+    const Reference reference(graph);
+    const Draft base = draft_plan(graph, random_order(graph, random), random);
+    const Plan right = finish(base);
+    ASSERT_EQ(run_on_machine(graph, reference, right), "") << "seed " << seed << ", before mutant " << mutants;
+    const Status accepted = verify(graph, right);
+    ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+
+    for (std::uint64_t i = 0; i < kMutantsOfEachPlan && mutants < wanted; ++i) {
+      const Mutation& mutation = any_mutation(random);
+      Draft draft = base;
+      if (!mutation.apply(graph, draft, random)) continue;
+      if (random() % 8 == 0) any_mutation(random).apply(graph, draft, random);
+      if (draft.arena > kLargestMachine) continue;
+      const Plan mutant = finish(draft);
+      const std::string wrong = run_on_machine(graph, reference, mutant);
+      const Status status = verify(graph, mutant);
+      ASSERT_EQ(status.ok(), wrong.empty())
+          << "seed " << seed << ", mutant " << mutants << ", " << mutation.name << ": the machine says '" << wrong
+          << "', verify '" << (status.ok() ? "" : status.error().message) << "'";
+      Tally& tally = tallies[mutation.name];
+      if (status.ok()) {
+        ++tally.valid;
+        ++valid;
+      } else {
+        ++tally.invalid[code_text(status.error().code)];
+      }
+      ++mutants;
+    }
+  }
+  print(tallies);
+  EXPECT_GE(valid * 5, mutants)
+      << "fewer than 20 % of the mutants are right: the test no longer shows that verify accepts";
+}
+
+}  // namespace
+}  // namespace lowtide

@@ -1,0 +1,312 @@
+#include "mutations.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+
+namespace lowtide {
+namespace {
+
+using Random = std::mt19937_64;
+
+bool chance(Random& random, double p) {
+  return static_cast<double>(random() % 1000) < 1000 * p;
+}
+
+std::optional<std::size_t> planned_block(const Draft& draft, Random& random) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < draft.blocks.size(); ++i) {
+    if (draft.blocks[i].offset) found.push_back(i);
+  }
+  if (found.empty()) return std::nullopt;
+  return found[random() % found.size()];
+}
+
+Bytes any_place(const Draft& draft, Random& random) {
+  return Bytes(64 * (random() % (draft.arena.count() / 64 + 3)));
+}
+
+void maybe_restate(const Graph& graph, Draft& draft, Random& random) {
+  if (chance(random, 0.85)) restate(graph, draft);
+}
+
+bool move_block(const Graph& graph, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  draft.blocks[*block].offset = any_place(draft, random);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool misalign_block(const Graph& graph, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  *draft.blocks[*block].offset += Bytes(1 + random() % 63);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool lift_block_out_of_sight(const Graph&, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  draft.blocks[*block].offset =
+      chance(random, 0.5) ? Bytes(~std::uint64_t{63}) : align_up(draft.arena) + Bytes(64 * (random() % 4));
+  return true;
+}
+
+bool swap_offsets(const Graph& graph, Draft& draft, Random& random) {
+  const auto a = planned_block(draft, random);
+  const auto b = planned_block(draft, random);
+  if (!a || a == b) return false;
+  std::swap(draft.blocks[*a].offset, draft.blocks[*b].offset);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool free_early(const Graph& graph, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  StepIndex& end = draft.blocks[*block].end;
+  end = StepIndex(end.index() - std::min<std::size_t>(end.index(), 1 + random() % 2));
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool begin_late(const Graph& graph, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  StepIndex& begin = draft.blocks[*block].begin;
+  begin = StepIndex(begin.index() + 1 + random() % 2);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool live_longer(const Graph& graph, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  StepIndex& begin = draft.blocks[*block].begin;
+  StepIndex& end = draft.blocks[*block].end;
+  if (chance(random, 0.5)) {
+    if (begin == StepIndex(0)) return false;
+    begin = StepIndex(random() % begin.index());
+  } else {
+    if (end.index() > draft.steps.size()) return false;
+    end = StepIndex(end.index() + 1 + random() % (draft.steps.size() - end.index() + 1));
+  }
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+// Lives stay in place: the two ops meet each other's blocks.
+bool swap_steps(const Graph& graph, Draft& draft, Random& random) {
+  if (draft.steps.size() < 2) return false;
+  const std::size_t a = random() % (draft.steps.size() - 1);
+  const std::size_t b = chance(random, 0.7) ? a + 1 : a + 1 + random() % (draft.steps.size() - 1 - a);
+  std::swap(draft.steps[a], draft.steps[b]);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+// Lives follow: only dependencies can be broken, or addresses that were free in the old order.
+void follow(const Graph& graph, Draft& draft, Random& random) {
+  derive_lives(graph, draft);
+  if (chance(random, 0.7)) pack_again(graph, draft, random);
+  maybe_restate(graph, draft, random);
+}
+
+void move_step(Draft& draft, std::size_t from, std::size_t to) {
+  const auto at = [&](std::size_t i) { return draft.steps.begin() + static_cast<std::ptrdiff_t>(i); };
+  if (from < to) std::rotate(at(from), at(from + 1), at(to + 1));
+  if (to < from) std::rotate(at(to), at(from), at(from + 1));
+}
+
+bool reorder_neighbours(const Graph& graph, Draft& draft, Random& random) {
+  if (draft.steps.size() < 2) return false;
+  const std::size_t a = random() % (draft.steps.size() - 1);
+  move_step(draft, a, a + 1);
+  follow(graph, draft, random);
+  return true;
+}
+
+bool reorder_far(const Graph& graph, Draft& draft, Random& random) {
+  const std::size_t from = random() % draft.steps.size();
+  const std::size_t to = random() % draft.steps.size();
+  if (from == to) return false;
+  move_step(draft, from, to);
+  follow(graph, draft, random);
+  return true;
+}
+
+bool update_early(const Graph& graph, Draft& draft, Random& random) {
+  std::vector<std::size_t> updates;
+  for (std::size_t i = 1; i < draft.steps.size(); ++i) {
+    for (const VersionId write : graph.op(draft.steps[i].op).writes) {
+      const Version version = graph.version(write);
+      if (version.index > 0 && !graph.buffer(version.buffer).planned()) updates.push_back(i);
+    }
+  }
+  if (updates.empty()) return false;
+  const std::size_t from = updates[random() % updates.size()];
+  move_step(draft, from, random() % from);
+  follow(graph, draft, random);
+  return true;
+}
+
+bool use_wrong_block(const Graph& graph, Draft& draft, Random& random) {
+  DraftStep& step = draft.steps[random() % draft.steps.size()];
+  std::vector<BlockId>& operands = chance(random, 0.7) ? step.reads : step.writes;
+  if (operands.empty()) return false;
+  BlockId& operand = operands[random() % operands.size()];
+  const BlockId other(random() % draft.blocks.size());
+  if (operand == other) return false;
+  operand = other;
+  if (chance(random, 0.3)) follow(graph, draft, random);
+  return true;
+}
+
+BlockId add_block(Draft& draft, BufferId buffer, Random& random) {
+  const StepIndex begin(random() % draft.steps.size());
+  const StepIndex end(begin.index() + 1 + random() % (draft.steps.size() - begin.index()));
+  draft.blocks.push_back({buffer, begin, end, any_place(draft, random)});
+  return BlockId(draft.blocks.size() - 1);
+}
+
+// An in-place op writes to a second block; those who come after follow it there, or not.
+bool drop_alias(const Graph& graph, Draft& draft, Random& random) {
+  const std::size_t at = random() % draft.steps.size();
+  DraftStep& step = draft.steps[at];
+  for (std::size_t i = 0; i < step.writes.size(); ++i) {
+    const Version version = graph.version(graph.op(step.op).writes[i]);
+    if (version.index == 0 || !graph.buffer(version.buffer).planned()) continue;
+    const BlockId old = step.writes[i];
+    const BlockId fresh = add_block(draft, version.buffer, random);
+    step.writes[i] = fresh;
+    if (chance(random, 0.6)) {
+      for (std::size_t later = at + 1; later < draft.steps.size(); ++later) {
+        std::ranges::replace(draft.steps[later].reads, old, fresh);
+        std::ranges::replace(draft.steps[later].writes, old, fresh);
+      }
+    }
+    follow(graph, draft, random);
+    return true;
+  }
+  return false;
+}
+
+// A place that nobody uses.
+bool spare_block(const Graph& graph, Draft& draft, Random& random) {
+  const auto block = planned_block(draft, random);
+  if (!block) return false;
+  add_block(draft, draft.blocks[*block].buffer, random);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool rename_blocks(const Graph&, Draft& draft, Random& random) {
+  std::vector<BlockId> renamed;
+  for (std::size_t i = 0; i < draft.blocks.size(); ++i) renamed.emplace_back(i);
+  std::ranges::shuffle(renamed, random);
+  std::vector<Block> blocks(draft.blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[renamed[i].index()] = draft.blocks[i];
+  draft.blocks = std::move(blocks);
+  for (DraftStep& step : draft.steps) {
+    for (BlockId& block : step.reads) block = renamed[block.index()];
+    for (BlockId& block : step.writes) block = renamed[block.index()];
+  }
+  return true;
+}
+
+bool move_workspace(const Graph& graph, Draft& draft, Random& random) {
+  DraftStep& step = draft.steps[random() % draft.steps.size()];
+  if (graph.op(step.op).workspace == Bytes(0) && chance(random, 0.95)) return false;
+  step.workspace = any_place(draft, random);
+  if (chance(random, 0.1)) step.workspace += Bytes(1 + random() % 63);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
+bool misstate_figure(const Graph&, Draft& draft, Random& random) {
+  const std::array figures = {&draft.arena, &draft.peak, &draft.bound, &draft.resident};
+  const std::uint64_t change = 1 + random() % 130;
+  if (chance(random, 0.2)) {
+    draft.time += Nanos(change);
+    return true;
+  }
+  Bytes& figure = *figures[random() % figures.size()];
+  const Bytes before = figure;
+  figure = chance(random, 0.5) ? figure + Bytes(change) : figure - Bytes(change);
+  return figure != before;
+}
+
+bool drop_step(const Graph& graph, Draft& draft, Random& random) {
+  draft.steps.erase(draft.steps.begin() + static_cast<std::ptrdiff_t>(random() % draft.steps.size()));
+  if (draft.steps.empty()) return false;
+  follow(graph, draft, random);
+  return true;
+}
+
+bool repeat_step(const Graph& graph, Draft& draft, Random& random) {
+  const DraftStep step = draft.steps[random() % draft.steps.size()];
+  draft.steps.insert(draft.steps.begin() + static_cast<std::ptrdiff_t>(random() % (draft.steps.size() + 1)), step);
+  follow(graph, draft, random);
+  return true;
+}
+
+bool confuse_residence(const Graph& graph, Draft& draft, Random& random) {
+  const std::size_t i = random() % draft.blocks.size();
+  if (graph.buffer(draft.blocks[i].buffer).planned()) {
+    draft.blocks[i].offset.reset();
+    return true;
+  }
+  switch (random() % 4) {
+    case 0:
+      draft.blocks[i].offset = any_place(draft, random);
+      break;
+    case 1:
+      draft.blocks[i].end = StepIndex(random() % draft.steps.size());
+      break;
+    case 2:
+      draft.blocks.push_back(draft.blocks[i]);
+      break;
+    default:
+      draft.blocks[i].begin = StepIndex(1);
+  }
+  return true;
+}
+
+constexpr std::array kMutations = {
+    Mutation{"move block", 4, move_block},
+    Mutation{"misalign block", 1, misalign_block},
+    Mutation{"lift block out of sight", 1, lift_block_out_of_sight},
+    Mutation{"swap offsets", 4, swap_offsets},
+    Mutation{"free early", 4, free_early},
+    Mutation{"begin late", 4, begin_late},
+    Mutation{"live longer", 4, live_longer},
+    Mutation{"swap steps", 4, swap_steps},
+    Mutation{"reorder neighbours", 4, reorder_neighbours},
+    Mutation{"reorder far", 4, reorder_far},
+    Mutation{"update early", 4, update_early},
+    Mutation{"use wrong block", 4, use_wrong_block},
+    Mutation{"drop alias", 6, drop_alias},
+    Mutation{"spare block", 4, spare_block},
+    Mutation{"rename blocks", 4, rename_blocks},
+    Mutation{"move workspace", 4, move_workspace},
+    Mutation{"misstate figure", 2, misstate_figure},
+    Mutation{"drop step", 1, drop_step},
+    Mutation{"repeat step", 1, repeat_step},
+    Mutation{"confuse residence", 1, confuse_residence},
+};
+
+}  // namespace
+
+const Mutation& any_mutation(std::mt19937_64& random) {
+  static std::discrete_distribution<std::size_t> choice = [] {
+    std::vector<int> weights;
+    for (const Mutation& mutation : kMutations) weights.push_back(mutation.weight);
+    return std::discrete_distribution<std::size_t>(weights.begin(), weights.end());
+  }();
+  return kMutations[choice(random)];
+}
+
+}  // namespace lowtide

@@ -1,0 +1,133 @@
+#include "lowtide/plan.h"
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lowtide/layout.h"
+#include "lowtide/order.h"
+#include "lowtide/verify.h"
+#include "random_graph.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The picture of plan.h, with a resident weight of 1000 bytes that nobody touches.
+Graph in_place() {
+  GraphBuilder builder;
+  const BufferId a = unwrap(builder.add_buffer({.size = Bytes(128), .name = "a"}));
+  const BufferId b = unwrap(builder.add_buffer({.size = Bytes(64), .name = "b"}));
+  unwrap(builder.add_buffer({.size = Bytes(1000), .residence = Residence::resident, .name = "w", .initial = true}));
+  unwrap(builder.add_op({.name = "make", .writes = {a}, .cost = Nanos(5)}));
+  unwrap(builder.add_op(
+      {.name = "relu_", .reads = {unwrap(builder.add_value(a, "u8", {}))}, .writes = {a}, .cost = Nanos(6)}));
+  unwrap(builder.add_op({.name = "f",
+                         .reads = {unwrap(builder.add_value(a, "u8", {}))},
+                         .writes = {b},
+                         .cost = Nanos(7),
+                         .source = "net.py:3"}));
+  return unwrap(std::move(builder).build());
+}
+
+TEST(Plan, InPlace) {
+  const Plan made = unwrap(plan(in_place()));
+  EXPECT_THAT(made.order, ElementsAre(OpId(0), OpId(1), OpId(2)));
+  ASSERT_EQ(made.blocks.size(), 3u);
+  EXPECT_EQ(made.blocks[0].offset, Bytes(0));
+  EXPECT_EQ(made.blocks[0].begin, StepIndex(0));
+  EXPECT_EQ(made.blocks[0].end, StepIndex(3));
+  EXPECT_EQ(made.blocks[1].offset, Bytes(128));
+  EXPECT_EQ(made.blocks[1].begin, StepIndex(2));
+  EXPECT_EQ(made.blocks[2].offset, std::nullopt);
+  EXPECT_THAT(made.reads[0], IsEmpty());
+  EXPECT_THAT(made.reads[1], ElementsAre(BlockId(0)));
+  EXPECT_THAT(made.writes[1], ElementsAre(BlockId(0)));
+  EXPECT_THAT(made.writes[2], ElementsAre(BlockId(1)));
+  EXPECT_EQ(made.arena, Bytes(192));
+  EXPECT_EQ(made.peak, Bytes(192));
+  EXPECT_EQ(made.bound, Bytes(192));
+  EXPECT_EQ(made.resident, Bytes(1000));
+  EXPECT_EQ(made.time, Nanos(18));
+  EXPECT_EQ(made.fragmentation(), 0.0);
+  EXPECT_EQ(made.provenance.order, "program");
+  EXPECT_EQ(made.provenance.layout, "greedy_by_size");
+}
+
+TEST(Plan, FragmentationIsWhatThePeakLeavesUnused) {
+  Plan made;
+  EXPECT_EQ(made.fragmentation(), 0.0);
+  made.arena = Bytes(200);
+  made.peak = Bytes(150);
+  EXPECT_EQ(made.fragmentation(), 0.25);
+}
+
+TEST(Plan, MemoryBudgetIsHard) {
+  const Graph graph = in_place();
+  EXPECT_TRUE(plan(graph, {.memory_budget = Bytes(1192)}).ok());  // 1000 resident + 192
+  EXPECT_TRUE(plan(graph, {.memory_budget = Share{1.0}}).ok());
+  for (const Budget& budget : {Budget(Bytes(1191)), Budget(Share{0.99})}) {
+    const Result<Plan> refused = plan(graph, {.memory_budget = budget});
+    ASSERT_FALSE(refused.ok());
+    const Error& error = refused.error();
+    EXPECT_EQ(error.code, ErrorCode::memory_infeasible);
+    EXPECT_EQ(error.infeasible.bound, Bytes(1192));
+    EXPECT_EQ(error.infeasible.step, StepIndex(2));
+    ASSERT_EQ(error.infeasible.culprits.size(), 2u);
+    EXPECT_EQ(error.infeasible.culprits[0].name, "a");
+    EXPECT_EQ(error.infeasible.culprits[1].size, Bytes(64));
+    EXPECT_THAT(error.message,
+                AllOf(HasSubstr("(1192 bytes)"), HasSubstr("step 2, op 'f' (net.py:3), held by a 128 B, b 64 B")));
+  }
+}
+
+TEST(Plan, LatencyBudgetIsHard) {
+  EXPECT_TRUE(plan(in_place(), {.latency_budget = Nanos(18)}).ok());
+  const Result<Plan> refused = plan(in_place(), {.latency_budget = Nanos(17)});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::latency_infeasible);
+  EXPECT_THAT(refused.error().message, AllOf(HasSubstr("17 ns"), HasSubstr("18 ns")));
+}
+
+TEST(Plan, OptionsThatMakeNoSense) {
+  EXPECT_EQ(plan(in_place(), {.order = "best"}).error().code, ErrorCode::unknown_algorithm);
+  EXPECT_EQ(plan(in_place(), {.layout = "best"}).error().code, ErrorCode::unknown_algorithm);
+  EXPECT_EQ(plan(in_place(), {.memory_budget = Share{1.5}}).error().code, ErrorCode::invalid_share);
+}
+
+TEST(Plan, EmptyGraph) {
+  const Plan made = unwrap(plan(unwrap(GraphBuilder().build())));
+  EXPECT_EQ(made.arena, Bytes(0));
+}
+
+TEST(Plan, BuffersWithoutBytes) {
+  GraphBuilder builder;
+  const BufferId empty = unwrap(builder.add_buffer({.size = Bytes(0), .name = "empty"}));
+  unwrap(builder.add_op({.name = "make", .writes = {empty}}));
+  unwrap(builder.keep(empty));
+  EXPECT_EQ(unwrap(plan(unwrap(std::move(builder).build()))).arena, Bytes(0));
+}
+
+// Every order with every layout, on random graphs.
+TEST(Plan, EveryAlgorithmPassesVerify) {
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    std::mt19937_64 random(seed);
+    const Graph graph = random_graph(random);
+    for (const OrderAlgorithm& order : order_algorithms()) {
+      for (const LayoutAlgorithm& layout : layout_algorithms()) {
+        const Result<Plan> made = plan(graph, {.order = std::string(order.name), .layout = std::string(layout.name)});
+        ASSERT_TRUE(made.ok()) << "seed " << seed << ": " << made.error().message;
+        EXPECT_TRUE(verify(graph, *made).ok());
+        EXPECT_GE(made->arena, made->bound);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowtide

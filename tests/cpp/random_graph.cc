@@ -1,0 +1,111 @@
+#include "random_graph.h"
+
+#include <algorithm>
+#include <string>
+
+#include "graph/dependencies.h"
+#include "graph/words.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+class Generator {
+ public:
+  explicit Generator(std::mt19937_64& random) : random_(random) {}
+
+  Graph generate() {
+    const std::size_t ops = 3 + below(12);
+    for (std::size_t i = 1 + below(3); i > 0; --i) add_buffer(Residence::resident, true);
+    for (std::size_t i = 0; i < ops; ++i) add_op(i);
+    for (std::size_t i = below(3); i > 0; --i) {
+      const std::size_t before = below(ops - 1);
+      unwrap(builder_.add_edge(OpId(before), OpId(before + 1 + below(ops - before - 1))));
+    }
+    for (const BufferId buffer : readable_) {
+      if (chance(0.1)) unwrap(builder_.keep(buffer));
+    }
+    return unwrap(std::move(builder_).build());
+  }
+
+ private:
+  std::size_t below(std::size_t limit) { return random_() % limit; }
+  bool chance(double p) { return static_cast<double>(random_() % 1000) < 1000 * p; }
+  Bytes small_size() { return Bytes(chance(0.3) ? 64 * (1 + below(3)) : 1 + below(200)); }
+
+  BufferId add_buffer(Residence residence, bool initial) {
+    const std::string name = words("b", buffers_++);
+    const BufferId id = unwrap(builder_.add_buffer(
+        {.size = small_size(), .residence = residence, .role = Role::activation, .name = name, .initial = initial}));
+    if (initial) readable_.push_back(id);
+    return id;
+  }
+
+  BufferId any_readable() {
+    // Mostly the newest, as programs do.
+    const std::size_t recent = std::min<std::size_t>(readable_.size(), 4);
+    return chance(0.6) ? readable_[readable_.size() - 1 - below(recent)] : readable_[below(readable_.size())];
+  }
+
+  void add_op(std::size_t index) {
+    const std::string name = words("op", index);
+    OpSpec spec{.name = name, .cost = Nanos(below(100))};
+    for (std::size_t i = below(4); i > 0; --i) {
+      const BufferId buffer = any_readable();
+      const ValueId value = unwrap(builder_.add_value(buffer, "uint8", {}));
+      spec.reads.push_back(value);
+      if (chance(0.2)) spec.reads.push_back(unwrap(builder_.add_value(buffer, "int8", {})));  // a second view
+    }
+    if (chance(0.4)) {
+      const BufferId buffer = any_readable();
+      if (chance(0.7)) spec.reads.push_back(unwrap(builder_.add_value(buffer, "uint8", {})));
+      spec.writes.push_back(buffer);
+    }
+    std::vector<BufferId> created;
+    if (spec.writes.empty() || chance(0.3)) {
+      for (std::size_t i = chance(0.2) ? 2 : 1; i > 0; --i) {
+        created.push_back(add_buffer(chance(0.12) ? Residence::resident : Residence::planned, false));
+      }
+    }
+    spec.writes.insert(spec.writes.end(), created.begin(), created.end());
+    if (chance(0.3)) spec.workspace = small_size();
+    spec.flags.random = chance(0.2);
+    spec.flags.collective = chance(0.15);
+    unwrap(builder_.add_op(spec));
+    readable_.insert(readable_.end(), created.begin(), created.end());
+  }
+
+  std::mt19937_64& random_;
+  GraphBuilder builder_;
+  std::vector<BufferId> readable_;
+  std::size_t buffers_ = 0;
+};
+
+}  // namespace
+
+Graph random_graph(std::mt19937_64& random) {
+  return Generator(random).generate();
+}
+
+std::vector<OpId> random_order(const Graph& graph, std::mt19937_64& random) {
+  const Dependencies depends = dependencies(graph);
+  std::vector<std::size_t> waiting(graph.num_ops());
+  std::vector<OpId> ready;
+  for (OpId op(0); op.index() < graph.num_ops(); op = op.next()) {
+    waiting[op.index()] = depends.predecessors[op.index()].size();
+    if (waiting[op.index()] == 0) ready.push_back(op);
+  }
+  std::vector<OpId> order;
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    const OpId op = ready.back();
+    ready.pop_back();
+    order.push_back(op);
+    for (const OpId next : depends.successors[op.index()]) {
+      if (--waiting[next.index()] == 0) ready.push_back(next);
+    }
+  }
+  return order;
+}
+
+}  // namespace lowtide

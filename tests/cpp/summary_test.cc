@@ -1,0 +1,49 @@
+#include "lowtide/summary.h"
+
+#include "gtest/gtest.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+// The example of summary.h.
+Graph example() {
+  GraphBuilder builder;
+  const BufferId w = unwrap(builder.add_buffer(
+      {.size = Bytes(4096), .residence = Residence::resident, .role = Role::parameter, .name = "w", .initial = true}));
+  const BufferId y = unwrap(builder.add_buffer({.size = Bytes(1024), .name = "y"}));
+  const BufferId out = unwrap(
+      builder.add_buffer({.size = Bytes(1024), .residence = Residence::resident, .role = Role::output, .name = "out"}));
+  unwrap(builder.add_op({.name = "aten::mul", .reads = {unwrap(builder.add_value(w, "f32", {}))}, .writes = {y}}));
+  const ValueId first = unwrap(builder.add_value(y, "f32", {}));
+  const ValueId second = unwrap(builder.add_value(y, "f32", {}));
+  unwrap(builder.add_op({.name = "aten::add",
+                         .reads = {first, second},
+                         .writes = {out},
+                         .workspace = Bytes(256),
+                         .cost = Nanos(2'500'000),
+                         .source = "train.py:8",
+                         .module = "head"}));
+  return unwrap(std::move(builder).build());
+}
+
+TEST(Summary, Graph) {
+  EXPECT_EQ(summary(example()),
+            "graph     2 ops, 3 buffers (1 planned, 2 resident), 3 versions, 3 values\n"
+            "resident  5.00 KiB: parameter 4.00 KiB, output 1.00 KiB\n"
+            "peak      1.25 KiB in program order, at op 1 'aten::add' (train.py:8, in head)\n"
+            "          held by y 1.00 KiB, workspace of aten::add 256 B");
+}
+
+TEST(Summary, Plan) {
+  Plan made = unwrap(plan(example()));
+  made.provenance.version = "1.2.3";
+  EXPECT_EQ(summary(made),
+            "plan      2 steps, order program, layout greedy_by_size, lowtide 1.2.3\n"
+            "memory    6.25 KiB = 5.00 KiB resident + 1.25 KiB arena\n"
+            "arena     peak 1.25 KiB, bound 1.25 KiB, fragmentation 0.00 %\n"
+            "time      2.500 ms predicted");
+}
+
+}  // namespace
+}  // namespace lowtide
