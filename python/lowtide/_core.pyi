@@ -1,0 +1,155 @@
+"""The C++ core: graphs, plans, and the judge of plans. Ids are ints that count from 0 in the order of creation."""
+
+from collections.abc import Sequence
+
+class GraphBuilder:
+    """Takes ops in program order and checks each as it comes.
+
+    Raises :class:`lowtide.errors.InvalidGraphError` with a message that names the objects; a refused call changes
+    nothing.
+    """
+
+    def __init__(self) -> None: ...
+    def buffer(self, size: int, *, resident: bool, initial: bool, role: str, name: str) -> int:
+        """Add a storage of ``size`` bytes.
+
+        A resident buffer lies outside the arena; ``initial`` says that it has content when the step begins. ``role`` is
+        one of parameter, buffer, input, activation, gradient, optimizer_state, output, constant, temporary.
+        """
+
+    def value(self, buffer: int, dtype: str, shape: Sequence[int]) -> int:
+        """Add a tensor that shows the newest version of ``buffer``. It can be read until that is overwritten."""
+
+    def op(
+        self,
+        name: str,
+        reads: Sequence[int],
+        writes: Sequence[int],
+        *,
+        workspace: int = 0,
+        time_ns: int = 0,
+        stream: int = 0,
+        random: bool = False,
+        mutating: bool = False,
+        collective: bool = False,
+        must_not_recompute: bool = False,
+        source: str = "",
+        module: str = "",
+    ) -> int:
+        """Append an op that reads values and writes buffers.
+
+        The first write of a buffer creates its content; any further one changes it in place and needs what was there.
+        """
+
+    def order(self, before: int, after: int) -> None:
+        """Order two ops for a reason that no buffer shows."""
+
+    def keep(self, buffer: int) -> None:
+        """Ask for the last content of a planned buffer when the step ends."""
+
+    def build(self) -> Graph:
+        """Give the graph; the builder is empty afterwards."""
+
+class Graph:
+    """The ops of one step, the tensors they touch and the memory behind those. Immutable."""
+
+    @property
+    def num_ops(self) -> int: ...
+    @property
+    def num_buffers(self) -> int: ...
+    @property
+    def num_values(self) -> int: ...
+    @property
+    def num_versions(self) -> int: ...
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def program_peak_bytes(self) -> int:
+        """The most planned bytes alive at once when the ops run in program order."""
+
+    def summary(self) -> str:
+        """A few lines: what there is, and who holds the peak at which source line."""
+
+    def op_name(self, op: int) -> str: ...
+    def op_source(self, op: int) -> str: ...
+    def op_module(self, op: int) -> str: ...
+    def buffer_name(self, buffer: int) -> str: ...
+    def buffer_size(self, buffer: int) -> int: ...
+
+class Plan:
+    """Which op runs at each step, and where every buffer lies while it lives. Lives are half-open ``[begin, end)``."""
+
+    @property
+    def peak_bytes(self) -> int: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def bound_bytes(self) -> int: ...
+    @property
+    def fragmentation(self) -> float: ...
+    @property
+    def time_ns(self) -> int: ...
+    @property
+    def order(self) -> list[int]:
+        """Op ids by step."""
+
+    def summary(self) -> str: ...
+    def buffer_offset(self, buffer: int) -> int | None:
+        """Where ``buffer`` lies in the arena; ``None`` if it is resident."""
+
+    def buffer_life(self, buffer: int) -> tuple[int, int]: ...
+    def workspace_offset(self, step: int) -> int:
+        """Where the workspace of the op at ``step`` lies; 0 if it has none."""
+
+    def offsets(self) -> list[int]:
+        """By buffer; -1 if resident."""
+
+    def begins(self) -> list[int]:
+        """By buffer."""
+
+    def ends(self) -> list[int]:
+        """By buffer."""
+
+    def workspace_offsets(self) -> list[int]:
+        """By step."""
+
+def plan(
+    graph: Graph,
+    *,
+    order: str = "program",
+    layout: str = "greedy_by_size",
+    memory_budget: int | float | None = None,
+    latency_budget_ns: int | None = None,
+) -> Plan:
+    """Plan ``graph``; the plan has passed :func:`verify` and keeps the budgets.
+
+    ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
+    program-order peak. Raises :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
+    """
+
+def verify(graph: Graph, plan: Plan) -> None:
+    """Raise :class:`lowtide.errors.InvalidPlanError` unless ``plan`` is right."""
+
+def parse_bytes(text: str) -> int:
+    """``"6GiB"``, ``"800MB"``, ``"1.5 GB"``, ``"123"``; ``ValueError`` says what is wrong."""
+
+def parse_duration_ns(text: str) -> int:
+    """``"10ms"``, ``"1.5s"``; ``ValueError`` says what is wrong."""
+
+def format_bytes(count: int) -> str:
+    """``"6.00 GiB"``."""
+
+def op_hidden_writes(name: str) -> tuple[int | None, list[int]]:
+    """Arguments that an op writes although its schema does not say so.
+
+    ``(5, [3, 4])`` for ``aten::native_batch_norm``: arguments 3 and 4 are written when argument 5 is true. The first is
+    ``None`` when they are written always; the list is empty for ops whose schema is the whole truth.
+    """
+
+def order_algorithms() -> list[tuple[str, str]]:
+    """Names and descriptions."""
+
+def layout_algorithms() -> list[tuple[str, str]]:
+    """Names and descriptions."""

@@ -1,0 +1,65 @@
+"""What can go wrong, one class for each kind.
+
+Messages of the core begin with a stable code: ``E1xx`` the graph, ``E2xx`` the plan, ``E3xx`` infeasible, ``E4xx`` a
+limit.
+
+>>> from lowtide.errors import InfeasibleError, LowtideError
+>>> try:
+...     raise InfeasibleError("E301: too little", bound_bytes=4096, step=3, culprits=[("h", 4096)])
+... except LowtideError as error:
+...     print(error, error.culprits)
+E301: too little [('h', 4096)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["CaptureError", "InfeasibleError", "InvalidGraphError", "InvalidPlanError", "LimitError", "LowtideError"]
+
+
+class LowtideError(Exception):
+    """Anything that Lowtide could not do."""
+
+
+class CaptureError(LowtideError):
+    """A program could not be turned into a graph."""
+
+
+class InvalidGraphError(LowtideError):
+    """What was described cannot be a graph; ``code`` says in which way (``"E104"``)."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InvalidPlanError(LowtideError):
+    """A plan is wrong; ``code`` says in which way (``"E215"``)."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InfeasibleError(LowtideError):
+    """A budget cannot be kept.
+
+    ``bound_bytes`` is what no layout of the same order can do without (resident and planned bytes), ``step`` where the
+    most bytes are alive, ``culprits`` who holds them: names and sizes, largest first.
+    """
+
+    def __init__(self, message: str, *, bound_bytes: int, step: int, culprits: Sequence[tuple[str, int]]) -> None:
+        super().__init__(message)
+        self.bound_bytes = bound_bytes
+        self.step = step
+        self.culprits = list(culprits)
+
+
+class LimitError(LowtideError):
+    """A limit was reached; ``best`` is the best answer found until then, or ``None``."""
+
+    def __init__(self, message: str, *, best: Any = None) -> None:
+        super().__init__(message)
+        self.best = best

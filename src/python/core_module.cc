@@ -1,0 +1,254 @@
+// lowtide._core: the C++ core for Python. Ids are plain ints here; python/lowtide/_core.pyi documents and types every
+// name.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lowtide/budget.h"
+#include "lowtide/graph.h"
+#include "lowtide/layout.h"
+#include "lowtide/lifetimes.h"
+#include "lowtide/ops.h"
+#include "lowtide/order.h"
+#include "lowtide/plan.h"
+#include "lowtide/summary.h"
+#include "lowtide/verify.h"
+#include "raise.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace lowtide::python {
+namespace {
+
+using Index = std::uint32_t;
+
+template <typename IdType>
+IdType checked(Index index, std::size_t count, const char* kind) {
+  if (index >= count) {
+    throw nb::index_error((std::string(kind) + " " + std::to_string(index) + " of " + std::to_string(count)).c_str());
+  }
+  return IdType(index);
+}
+
+template <typename IdType>
+std::vector<IdType> to_ids(const std::vector<Index>& indices) {
+  return std::vector<IdType>(indices.begin(), indices.end());
+}
+
+void bind_builder(nb::module_& m) {
+  nb::class_<GraphBuilder>(m, "GraphBuilder")
+      .def(nb::init<>())
+      .def(
+          "buffer",
+          [](GraphBuilder& self, std::uint64_t size, bool resident, bool initial, std::string_view role,
+             std::string_view name) {
+            const std::optional<Role> found = find_role(role);
+            if (!found) throw nb::value_error(("there is no role '" + std::string(role) + "'").c_str());
+            return take(self.add_buffer({.size = Bytes(size),
+                                         .residence = resident ? Residence::resident : Residence::planned,
+                                         .role = *found,
+                                         .name = name,
+                                         .initial = initial}))
+                .value();
+          },
+          "size"_a, nb::kw_only(), "resident"_a, "initial"_a, "role"_a, "name"_a)
+      .def(
+          "value",
+          [](GraphBuilder& self, Index buffer, std::string_view dtype, const std::vector<std::int64_t>& shape) {
+            return take(self.add_value(BufferId(buffer), dtype, shape)).value();
+          },
+          "buffer"_a, "dtype"_a, "shape"_a)
+      .def(
+          "op",
+          [](GraphBuilder& self, std::string_view name, const std::vector<Index>& reads,
+             const std::vector<Index>& writes, std::uint64_t workspace, std::uint64_t time_ns, std::uint32_t stream,
+             bool random, bool mutating, bool collective, bool must_not_recompute, std::string_view source,
+             std::string_view module) {
+            return take(self.add_op({.name = name,
+                                     .reads = to_ids<ValueId>(reads),
+                                     .writes = to_ids<BufferId>(writes),
+                                     .workspace = Bytes(workspace),
+                                     .cost = Nanos(time_ns),
+                                     .stream = stream,
+                                     .flags = {random, mutating, collective, must_not_recompute},
+                                     .source = source,
+                                     .module = module}))
+                .value();
+          },
+          "name"_a, "reads"_a, "writes"_a, nb::kw_only(), "workspace"_a = 0, "time_ns"_a = 0, "stream"_a = 0,
+          "random"_a = false, "mutating"_a = false, "collective"_a = false, "must_not_recompute"_a = false,
+          "source"_a = "", "module"_a = "")
+      .def(
+          "order",
+          [](GraphBuilder& self, Index before, Index after) { take(self.add_edge(OpId(before), OpId(after))); },
+          "before"_a, "after"_a)
+      .def(
+          "keep", [](GraphBuilder& self, Index buffer) { take(self.keep(BufferId(buffer))); }, "buffer"_a)
+      .def("build", [](GraphBuilder& self) { return take(std::move(self).build()); });
+}
+
+std::uint64_t program_peak(const Graph& graph) {
+  const Order order = take(take(find_order("program")).run(graph));
+  return take(lifetimes(graph, order)).peak.count();
+}
+
+void bind_graph(nb::module_& m) {
+  const auto op = [](const Graph& graph, Index i) { return graph.op(checked<OpId>(i, graph.num_ops(), "op")); };
+  const auto buffer = [](const Graph& graph, Index i) {
+    return graph.buffer(checked<BufferId>(i, graph.num_buffers(), "buffer"));
+  };
+  nb::class_<Graph>(m, "Graph")
+      .def_prop_ro("num_ops", &Graph::num_ops)
+      .def_prop_ro("num_buffers", &Graph::num_buffers)
+      .def_prop_ro("num_values", &Graph::num_values)
+      .def_prop_ro("num_versions", &Graph::num_versions)
+      .def_prop_ro("resident_bytes", [](const Graph& self) { return self.resident_bytes().count(); })
+      .def_prop_ro("program_peak_bytes", program_peak)
+      .def("summary", [](const Graph& self) { return summary(self); })
+      .def(
+          "op_name", [op](const Graph& self, Index i) { return op(self, i).name; }, "op"_a)
+      .def(
+          "op_source", [op](const Graph& self, Index i) { return op(self, i).source; }, "op"_a)
+      .def(
+          "op_module", [op](const Graph& self, Index i) { return op(self, i).module; }, "op"_a)
+      .def(
+          "buffer_name", [buffer](const Graph& self, Index i) { return buffer(self, i).name; }, "buffer"_a)
+      .def("buffer_size", [buffer](const Graph& self, Index i) { return buffer(self, i).size.count(); }, "buffer"_a);
+}
+
+// plan() gives buffer i the block i.
+const Block& block_of(const Plan& plan, Index buffer) {
+  return plan.blocks[checked<BlockId>(buffer, plan.blocks.size(), "buffer").index()];
+}
+
+std::vector<std::int64_t> by_buffer(const Plan& plan, std::int64_t (*field)(const Block&)) {
+  std::vector<std::int64_t> fields(plan.blocks.size());
+  std::ranges::transform(plan.blocks, fields.begin(), field);
+  return fields;
+}
+
+void bind_plan(nb::module_& m) {
+  nb::class_<Plan>(m, "Plan")
+      .def_prop_ro("peak_bytes", [](const Plan& self) { return self.peak.count(); })
+      .def_prop_ro("arena_bytes", [](const Plan& self) { return self.arena.count(); })
+      .def_prop_ro("resident_bytes", [](const Plan& self) { return self.resident.count(); })
+      .def_prop_ro("bound_bytes", [](const Plan& self) { return self.bound.count(); })
+      .def_prop_ro("fragmentation", &Plan::fragmentation)
+      .def_prop_ro("time_ns", [](const Plan& self) { return self.time.count(); })
+      .def_prop_ro("order",
+                   [](const Plan& self) {
+                     std::vector<Index> order(self.order.size());
+                     std::ranges::transform(self.order, order.begin(), &OpId::value);
+                     return order;
+                   })
+      .def("summary", [](const Plan& self) { return summary(self); })
+      .def(
+          "buffer_offset",
+          [](const Plan& self, Index buffer) -> std::optional<std::uint64_t> {
+            const std::optional<Bytes> offset = block_of(self, buffer).offset;
+            return offset ? std::optional(offset->count()) : std::nullopt;
+          },
+          "buffer"_a)
+      .def(
+          "buffer_life",
+          [](const Plan& self, Index buffer) {
+            const Block& block = block_of(self, buffer);
+            return std::pair(block.begin.value(), block.end.value());
+          },
+          "buffer"_a)
+      .def(
+          "workspace_offset",
+          [](const Plan& self, Index step) {
+            return self.workspaces[checked<StepIndex>(step, self.workspaces.size(), "step").index()].count();
+          },
+          "step"_a)
+      .def("offsets",
+           [](const Plan& self) {
+             return by_buffer(self, [](const Block& block) {
+               return block.offset ? static_cast<std::int64_t>(block.offset->count()) : -1;
+             });
+           })
+      .def("begins",
+           [](const Plan& self) {
+             return by_buffer(self, [](const Block& block) { return std::int64_t{block.begin.value()}; });
+           })
+      .def("ends",
+           [](const Plan& self) {
+             return by_buffer(self, [](const Block& block) { return std::int64_t{block.end.value()}; });
+           })
+      .def("workspace_offsets", [](const Plan& self) {
+        std::vector<std::uint64_t> offsets(self.workspaces.size());
+        std::ranges::transform(self.workspaces, offsets.begin(), &Bytes::count);
+        return offsets;
+      });
+}
+
+using MemoryBudget = std::variant<std::uint64_t, double>;  // bytes, or a share
+
+Plan make_plan(const Graph& graph, std::string order, std::string layout, std::optional<MemoryBudget> memory_budget,
+               std::optional<std::uint64_t> latency_budget_ns) {
+  PlanOptions options{.order = std::move(order), .layout = std::move(layout)};
+  if (memory_budget) {
+    const auto* bytes = std::get_if<std::uint64_t>(&*memory_budget);
+    options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
+  }
+  if (latency_budget_ns) options.latency_budget = Nanos(*latency_budget_ns);
+  std::optional<Result<Plan>> result;
+  {
+    const nb::gil_scoped_release released;
+    result = plan(graph, options);
+  }
+  return take(*std::move(result));
+}
+
+void check_plan(const Graph& graph, const Plan& plan) {
+  std::optional<Status> status;
+  {
+    const nb::gil_scoped_release released;
+    status = verify(graph, plan);
+  }
+  take(*std::move(status));
+}
+
+template <typename Algorithms>
+std::vector<std::pair<std::string_view, std::string_view>> listed(Algorithms algorithms) {
+  std::vector<std::pair<std::string_view, std::string_view>> names;
+  for (const auto& algorithm : algorithms) names.emplace_back(algorithm.name, algorithm.description);
+  return names;
+}
+
+std::pair<std::optional<Index>, std::vector<Index>> hidden_writes(std::string_view name) {
+  const std::optional<OpFacts> facts = op_facts(name);
+  if (!facts) return {};
+  const std::span<const Index> arguments = facts->hidden_writes.arguments;
+  return {facts->hidden_writes.condition, {arguments.begin(), arguments.end()}};
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  bind_builder(m);
+  bind_graph(m);
+  bind_plan(m);
+  m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "program", "layout"_a = "greedy_by_size",
+        "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
+  m.def("verify", check_plan, "graph"_a, "plan"_a);
+  m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
+  m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
+  m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
+  m.def("op_hidden_writes", hidden_writes, "name"_a);
+  m.def("order_algorithms", [] { return listed(order_algorithms()); });
+  m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
+}
+
+}  // namespace lowtide::python

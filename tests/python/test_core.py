@@ -1,0 +1,119 @@
+"""The bindings of the core: what Python sees of graphs, plans and errors."""
+
+import pytest
+
+from lowtide import _core, errors
+
+
+def training_step() -> _core.GraphBuilder:
+    """x, w -> h (relu in place) -> loss; then w is updated in place."""
+    b = _core.GraphBuilder()
+    x = b.buffer(256, resident=True, initial=True, role="input", name="x")
+    w = b.buffer(4096, resident=True, initial=True, role="parameter", name="w")
+    h = b.buffer(1024, resident=False, initial=False, role="activation", name="h")
+    g = b.buffer(4096, resident=False, initial=False, role="gradient", name="g")
+    loss = b.buffer(4, resident=True, initial=False, role="output", name="loss")
+    xv = b.value(x, "float32", [8, 8])
+    wv = b.value(w, "float32", [32, 32])
+    b.op("aten::mm", [xv, wv], [h], workspace=512, time_ns=10, source="train.py:3", module="net.linear")
+    b.op("aten::relu_", [b.value(h, "float32", [16, 16])], [h], time_ns=1)
+    hv = b.value(h, "float32", [16, 16])
+    b.op("aten::sum", [hv], [loss], time_ns=2)
+    b.op("aten::mm_backward", [hv, wv], [g], time_ns=20, source="train.py:5")
+    b.op("aten::sub_", [wv, b.value(g, "float32", [32, 32])], [w], time_ns=3)
+    return b
+
+
+def test_graph() -> None:
+    graph = training_step().build()
+    assert (graph.num_ops, graph.num_buffers, graph.num_versions) == (5, 5, 7)
+    assert graph.resident_bytes == 256 + 4096 + 4
+    assert graph.program_peak_bytes == 1024 + 4096
+    assert graph.op_name(0) == "aten::mm"
+    assert graph.op_source(0) == "train.py:3"
+    assert graph.op_module(0) == "net.linear"
+    assert (graph.buffer_name(2), graph.buffer_size(2)) == ("h", 1024)
+    assert "train.py:5" in graph.summary()
+    with pytest.raises(IndexError, match="op 5 of 5"):
+        graph.op_name(5)
+
+
+def test_plan() -> None:
+    graph = training_step().build()
+    plan = _core.plan(graph)
+    _core.verify(graph, plan)
+    assert plan.order == [0, 1, 2, 3, 4]
+    assert plan.peak_bytes == plan.arena_bytes == plan.bound_bytes == 5120
+    assert plan.resident_bytes == 4356
+    assert plan.fragmentation == 0.0
+    assert plan.time_ns == 36
+    assert plan.offsets() == [-1, -1, 4096, 0, -1]
+    assert plan.begins() == [0, 0, 0, 3, 0]
+    assert plan.ends() == [5, 5, 4, 5, 5]
+    assert plan.buffer_offset(0) is None
+    assert plan.buffer_offset(2) == 4096
+    assert plan.buffer_life(3) == (3, 5)
+    assert plan.workspace_offset(0) == plan.workspace_offsets()[0] == 0
+    assert "greedy_by_size" in plan.summary()
+
+
+def test_budget_is_hard() -> None:
+    graph = training_step().build()
+    needed = 5120 + 4356
+    assert _core.plan(graph, memory_budget=needed).arena_bytes == 5120
+    assert _core.plan(graph, memory_budget=1.0).arena_bytes == 5120
+    for budget in (needed - 1, 0.9):
+        with pytest.raises(errors.InfeasibleError, match="E301") as raised:
+            _core.plan(graph, memory_budget=budget)
+        assert raised.value.bound_bytes == needed
+        assert raised.value.step == 3
+        assert raised.value.culprits == [("g", 4096), ("h", 1024)]
+    with pytest.raises(errors.InfeasibleError, match=r"E302.*35 ns.*36 ns"):
+        _core.plan(graph, latency_budget_ns=35)
+
+
+def test_stale_read_is_refused() -> None:
+    b = training_step()
+    w = 1
+    fresh = b.value(w, "float32", [32, 32])
+    b.op("aten::add_", [fresh], [w])
+    with pytest.raises(errors.InvalidGraphError, match=r"'w'.*overwritten") as raised:
+        b.op("aten::mul", [fresh], [])
+    assert raised.value.code == "E104"
+
+
+def test_plan_of_another_graph_is_refused() -> None:
+    plan = _core.plan(training_step().build())
+    other = training_step()
+    other.op("aten::sync", [], [])
+    with pytest.raises(errors.InvalidPlanError, match="aten::sync") as raised:
+        _core.verify(other.build(), plan)
+    assert raised.value.code == "E202"
+
+
+def test_unknown_names() -> None:
+    graph = training_step().build()
+    with pytest.raises(ValueError, match=r"'best'.*program"):
+        _core.plan(graph, order="best")
+    with pytest.raises(ValueError, match="greedy_by_size"):
+        _core.plan(graph, layout="best")
+    with pytest.raises(ValueError, match="no role 'weights'"):
+        _core.GraphBuilder().buffer(1, resident=False, initial=False, role="weights", name="w")
+
+
+def test_algorithms_are_listed() -> None:
+    assert "program" in dict(_core.order_algorithms())
+    assert "greedy_by_size" in dict(_core.layout_algorithms())
+
+
+def test_amounts() -> None:
+    assert _core.parse_bytes("6GiB") == 6 << 30
+    assert _core.parse_duration_ns("1.5s") == 1_500_000_000
+    assert _core.format_bytes(6 << 30) == "6.00 GiB"
+    with pytest.raises(ValueError, match="'6 G'"):
+        _core.parse_bytes("6 G")
+
+
+def test_hidden_writes() -> None:
+    assert _core.op_hidden_writes("aten::native_batch_norm") == (5, [3, 4])
+    assert _core.op_hidden_writes("aten::relu") == (None, [])
