@@ -1,0 +1,71 @@
+"""The runtime on PyTorch: arena, allocator, executor. Only this package calls it."""
+
+from collections.abc import Sequence
+
+import torch
+
+def install_allocator() -> None:
+    """Put the counting and replaying allocator in place; once is enough."""
+
+def arena_usable_bytes() -> int:
+    """Bytes of the arena that open programs need."""
+
+def profile(
+    name: str, overload: str, arguments: Sequence[tuple[str, object]], timed_runs: int
+) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:
+    """Run one operator alone: its requests (bytes, begin, end, result), its results, nanoseconds."""
+
+class Meter:
+    """Counts allocator bytes from its creation until it is closed."""
+
+    def __init__(self) -> None: ...
+    def close(self) -> None: ...
+    def read(self) -> tuple[int, int, int, int]:
+        """Live ordinary bytes, arena bytes, peak of their sum, allocations."""
+
+class ReplayStats:
+    """What happened while the last step was replayed."""
+
+    @property
+    def highest_end(self) -> int: ...
+    @property
+    def served(self) -> int: ...
+    @property
+    def misses(self) -> int: ...
+    @property
+    def unplanned_peak(self) -> int: ...
+
+class Program:
+    """A planned step, ready to run."""
+
+    def __init__(self, arena_bytes: int) -> None: ...
+    def add_buffer(self, kind: str, bytes: int, offset: int) -> int: ...
+    def add_value(
+        self, buffer: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int], offset: int
+    ) -> int: ...
+    def add_call(
+        self,
+        name: str,
+        overload: str,
+        arguments: Sequence[tuple[str, object]],
+        results: Sequence[int],
+        requests: Sequence[tuple[int, int]],
+        ends: Sequence[int],
+        writes: Sequence[int],
+    ) -> int: ...
+    def add_output(self, value: int) -> None: ...
+    def finish(self, numbers: Sequence[int | float]) -> None: ...
+    def bind(self, buffer: int, tensor: torch.Tensor, transient: bool = False) -> None: ...
+    def stale_binding(self) -> int: ...
+    def run(self, numbers: Sequence[int | float]) -> list[torch.Tensor]: ...
+    def close(self) -> None: ...
+    @property
+    def failed_call(self) -> int: ...
+    @property
+    def stats(self) -> ReplayStats: ...
+    @property
+    def missed_calls(self) -> list[int]: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    @property
+    def escapes(self) -> list[tuple[int, int]]: ...

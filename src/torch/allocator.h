@@ -1,0 +1,115 @@
+// allocator.h: PyTorch's CPU allocator while Lowtide is loaded.
+//
+// It does three things, each only when asked:
+//   count    every byte that is allocated or freed, for the meters that are open (lowtide.measure());
+//   record   the requests that one operator makes, for its profile;
+//   replay   while an operator of a planned step runs, its k-th request is served at its planned address.
+// Everything else goes to PyTorch's own allocation, with a small header in front that remembers the size.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace lowtide::torch_runtime {
+
+// Puts the allocator in place; once per process, at any time.
+void install_allocator();
+
+// -- counting ---------------------------------------------------------------------------------------------------------
+
+// Bytes allocated since the meter was opened, and still there: ordinary ones plus the arena up to the highest address
+// served since then. What was allocated before does not count, nor does freeing it.
+struct Meter {
+  std::int64_t live_bytes = 0;  // ordinary bytes
+  std::int64_t arena_bytes = 0;
+  std::int64_t peak_bytes = 0;  // of live + arena
+  std::int64_t allocations = 0;
+  std::uint64_t opened_at = 0;
+};
+void open_meter(Meter* meter);
+void close_meter(Meter* meter);
+Meter read_meter(const Meter* meter);
+
+// The arena has shrunk to `bytes` (a program was closed): open meters no longer count what lies above.
+void arena_shrunk_to(std::int64_t bytes);
+
+// -- recording
+// ---------------------------------------------------------------------------------------------------------
+
+struct RecordedEvent {
+  bool allocates;
+  std::int64_t bytes;
+  const void* address;
+};
+// Collects the requests of this thread until stopped.
+void start_recording(std::vector<RecordedEvent>* events);
+void stop_recording();
+
+// -- replay
+// ------------------------------------------------------------------------------------------------------------
+
+// One request that an operator is known to make. A request in the arena carries its offset; one that outlives the step
+// (a returned loss, a kept gradient, state that the optimizer makes) has none and is served by ordinary allocation.
+struct Request {
+  static constexpr std::int64_t kOutside = -1;
+  std::int64_t bytes;
+  std::int64_t offset = kOutside;
+};
+
+// What happened while a step was replayed.
+struct ReplayStats {
+  std::int64_t highest_end = 0;     // of any address served
+  std::int64_t served = 0;          // requests served from the arena
+  std::int64_t misses = 0;          // requests that were not planned, or outgrew their plan
+  std::int64_t unplanned_live = 0;  // bytes of such requests alive now
+  std::int64_t unplanned_peak = 0;
+};
+
+// Replays one step on the thread that makes it. Not for two threads at once: the arena's `running` mutex sees to that.
+class Replay {
+ public:
+  explicit Replay(ReplayStats* stats);
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  void begin_op(const Request* requests, std::size_t count);
+
+  // The operator is done and its results are dropped: arena memory that somebody still holds has escaped. It will not
+  // be served again until it is let go. Gives the number of such blocks and whether any request missed.
+  struct OpOutcome {
+    std::size_t escaped;
+    bool missed;
+  };
+  OpOutcome end_op();
+
+ private:
+  friend class ReplayingAllocator;
+  friend void release_in_arena(void* address);
+  friend void release(void* address);
+  void* serve(std::size_t bytes, bool* planned_outside);
+  void count_unplanned(std::int64_t bytes);
+
+  ReplayStats* stats_;
+  std::uint64_t step_;
+  const Request* requests_ = nullptr;
+  std::size_t count_ = 0;
+  std::size_t next_ = 0;
+  bool missed_ = false;
+  std::vector<std::pair<void*, std::int64_t>> held_;  // served to the running operator and not yet given back
+};
+
+// A stretch of the arena that somebody outside the program holds: not served until `release` is called on it.
+void mark_escaped(void* address, std::int64_t bytes);
+
+// Where the highest such stretch ends, from the arena's base: memory below must stay.
+std::int64_t highest_escaped_end();
+
+// The deleter of every pointer that this allocator or the arena hands out.
+void release(void* address);
+
+}  // namespace lowtide::torch_runtime

@@ -1,0 +1,52 @@
+// arena.h: the stretch of memory that planned tensors are served from.
+//
+// One arena serves the whole process. Its addresses are reserved once and never move, so every program can build its
+// tensors once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so programs that share a
+// model also share the memory: the arena is as large as the largest need, not as the sum.
+//
+//   base                      largest need                            reserved end
+//   |------ program A: 40 MB -----|                                        |
+//   |--- program B: 25 MB ---|    .   no access, no memory behind it       |
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <set>
+
+namespace lowtide::torch_runtime {
+
+class Arena {
+ public:
+  static Arena& process();
+
+  std::byte* base() const { return base_; }
+  bool contains(const void* pointer) const {
+    const auto* address = static_cast<const std::byte*>(pointer);
+    return address >= base_ && address < base_ + reserved_;
+  }
+
+  // A program of `bytes` begins to exist: that much becomes usable. Throws c10::Error when it cannot be had.
+  void add_need(std::int64_t bytes);
+
+  // A program is closed: what no remaining program needs, above `keep` bytes, goes back to the system.
+  void remove_need(std::int64_t bytes, std::int64_t keep);
+
+  // The largest need of any open program.
+  std::int64_t usable_bytes();
+
+  // Held while a step runs.
+  std::mutex& running() { return running_; }
+
+ private:
+  Arena();
+
+  std::byte* base_ = nullptr;
+  std::size_t reserved_ = 0;
+  std::mutex running_;
+  std::mutex needs_mutex_;
+  std::multiset<std::int64_t> needs_;
+  std::int64_t usable_ = 0;
+};
+
+}  // namespace lowtide::torch_runtime

@@ -1,0 +1,153 @@
+// The Python face of the runtime: lowtide._torch. The front end in python/lowtide is its only caller.
+#include <ATen/Parallel.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "allocator.h"
+#include "arena.h"
+#include "op_profile.h"
+#include "program.h"
+
+namespace py = pybind11;
+
+namespace lowtide::torch_runtime {
+namespace {
+
+c10::OperatorHandle find_op(const std::string& name, const std::string& overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+}
+
+std::vector<c10::IValue> read_numbers(const py::list& list) {
+  std::vector<c10::IValue> numbers;
+  numbers.reserve(list.size());
+  for (const auto item : list) {
+    if (py::isinstance<py::float_>(item)) {
+      numbers.emplace_back(item.cast<double>());
+    } else {
+      numbers.emplace_back(item.cast<std::int64_t>());
+    }
+  }
+  return numbers;
+}
+
+BufferKind read_kind(const std::string& kind) {
+  if (kind == "planned") return BufferKind::planned;
+  if (kind == "bound") return BufferKind::bound;
+  TORCH_CHECK(kind == "made", "lowtide: unknown kind of buffer: ", kind);
+  return BufferKind::made;
+}
+
+int add_call(Program& program, const std::string& name, const std::string& overload, const py::list& arguments,
+             std::vector<int> results, const std::vector<std::pair<std::int64_t, std::int64_t>>& requests,
+             std::vector<int> ends, std::vector<int> writes) {
+  const c10::OperatorHandle op = find_op(name, overload);
+  const auto& schema = op.schema().arguments();
+  TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
+              arguments.size(), " were given");
+  Program::CallSpec spec;
+  for (std::size_t a = 0; a < schema.size(); ++a) spec.arguments.push_back(read_argument(arguments[a], schema[a]));
+  spec.results = std::move(results);
+  for (const auto& [bytes, offset] : requests) spec.requests.push_back({bytes, offset});
+  spec.ends = std::move(ends);
+  spec.writes = std::move(writes);
+  return program.add_call(op, std::move(spec));
+}
+
+py::tuple profile(const std::string& name, const std::string& overload, const py::list& arguments, int timed_runs) {
+  const c10::OperatorHandle op = find_op(name, overload);
+  const auto& schema = op.schema().arguments();
+  TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
+              arguments.size(), " were given");
+  torch::jit::Stack stack;
+  for (std::size_t a = 0; a < schema.size(); ++a) {
+    stack.push_back(read_argument(arguments[a], schema[a]).constant);
+  }
+  OpProfile found;
+  {
+    const py::gil_scoped_release released;
+    found = profile_op(op, stack, timed_runs);
+  }
+  py::list requests;
+  for (const ProfiledRequest& r : found.requests) requests.append(py::make_tuple(r.bytes, r.begin, r.end, r.result));
+  return py::make_tuple(requests, found.results, found.nanos);
+}
+
+class OpenMeter {
+ public:
+  OpenMeter() { open_meter(&meter_); }
+  ~OpenMeter() { close(); }
+  OpenMeter(const OpenMeter&) = delete;
+  OpenMeter& operator=(const OpenMeter&) = delete;
+  void close() { close_meter(&meter_); }
+  Meter read() const { return read_meter(&meter_); }
+
+ private:
+  Meter meter_;
+};
+
+}  // namespace
+}  // namespace lowtide::torch_runtime
+
+PYBIND11_MODULE(_torch, module) {
+  using namespace lowtide::torch_runtime;  // NOLINT: the whole file is about it
+  module.doc() = "Lowtide's runtime on PyTorch: arena, allocator, executor.";
+
+  module.def("install_allocator", &install_allocator);
+  module.def("arena_usable_bytes", [] { return Arena::process().usable_bytes(); });
+  module.def("profile", torch::wrap_pybind_function(&profile));
+
+  py::class_<OpenMeter>(module, "Meter")
+      .def(py::init<>())
+      .def("close", &OpenMeter::close)
+      .def("read", [](const OpenMeter& self) {
+        const Meter meter = self.read();
+        return std::make_tuple(meter.live_bytes, meter.arena_bytes, meter.peak_bytes, meter.allocations);
+      });
+
+  py::class_<ReplayStats>(module, "ReplayStats")
+      .def_readonly("highest_end", &ReplayStats::highest_end)
+      .def_readonly("served", &ReplayStats::served)
+      .def_readonly("misses", &ReplayStats::misses)
+      .def_readonly("unplanned_peak", &ReplayStats::unplanned_peak);
+
+  py::class_<Program>(module, "Program")
+      .def(py::init<std::int64_t>(), py::arg("arena_bytes"))
+      .def("add_buffer", [](Program& self, const std::string& kind, std::int64_t bytes,
+                            std::int64_t offset) { return self.add_buffer(read_kind(kind), bytes, offset); })
+      .def("add_value",
+           [](Program& self, int buffer, at::ScalarType dtype, std::vector<std::int64_t> sizes,
+              std::vector<std::int64_t> strides, std::int64_t offset) {
+             return self.add_value(buffer, dtype, std::move(sizes), std::move(strides), offset);
+           })
+      .def("add_call", torch::wrap_pybind_function(&add_call), py::arg("name"), py::arg("overload"),
+           py::arg("arguments"), py::arg("results"), py::arg("requests"), py::arg("ends"), py::arg("writes"))
+      .def("add_output", &Program::add_output)
+      .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
+      .def("bind", &Program::bind, py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)
+      .def("stale_binding", &Program::stale_binding)
+      .def("run", torch::wrap_pybind_function([](Program& self, const py::list& numbers) {
+             self.set_numbers(read_numbers(numbers));
+             const py::gil_scoped_release released;
+             return self.run();
+           }))
+      .def("close",
+           [](Program& self) {
+             const py::gil_scoped_release released;
+             self.close();
+           })
+      .def_property_readonly("failed_call", &Program::failed_call)
+      .def_property_readonly("stats", [](const Program& self) { return self.stats(); })
+      .def_property_readonly("missed_calls", &Program::missed_calls)
+      .def_property_readonly("arena_bytes", &Program::arena_bytes)
+      .def_property_readonly("escapes", [](const Program& self) {
+        std::vector<std::pair<int, std::int64_t>> found;
+        for (const Escape& escape : self.escapes()) found.emplace_back(escape.call, escape.bytes);
+        return found;
+      });
+}

@@ -1,0 +1,315 @@
+#include "program.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <mutex>
+#include <utility>
+
+#include "arena.h"
+
+namespace lowtide::torch_runtime {
+namespace {
+
+template <typename T>
+auto& at_index(T& list, int index) {  // program ids are ints, as the front end counts
+  return list[static_cast<std::size_t>(index)];
+}
+
+// The arena's memory is nobody's to free while the program has it.
+void keep_in_place(void*) {}
+
+bool same_number(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isDouble() && b.isDouble()) return a.toDouble() == b.toDouble();
+  return a.isInt() && b.isInt() && a.toInt() == b.toInt();
+}
+
+}  // namespace
+
+Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes) {
+  Arena::process().add_need(arena_bytes);
+}
+
+Program::~Program() {
+  close();
+}
+
+void Program::close() {
+  if (!open_) return;
+  const std::lock_guard running(Arena::process().running());
+  open_ = false;
+  calls_.clear();
+  values_.clear();
+  buffers_.clear();
+  Arena::process().remove_need(arena_bytes_, highest_escaped_end());
+  arena_shrunk_to(Arena::process().usable_bytes());
+}
+
+// -- building
+// -----------------------------------------------------------------------------------------------------------
+
+int Program::add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset) {
+  Buffer buffer;
+  buffer.kind = kind;
+  buffer.bytes = bytes;
+  buffer.offset = offset;
+  buffer.storage = home_storage(buffer);
+  buffers_.push_back(std::move(buffer));
+  const int index = static_cast<int>(buffers_.size()) - 1;
+  if (kind == BufferKind::bound) bound_.push_back(index);
+  return index;
+}
+
+int Program::add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_t> sizes,
+                       std::vector<std::int64_t> strides, std::int64_t offset) {
+  const int index = static_cast<int>(windows_.size());
+  windows_.push_back({buffer, dtype, std::move(sizes), std::move(strides), offset});
+  Buffer& owner = at_index(buffers_, buffer);
+  values_.push_back(make_window(windows_.back(), owner.storage));
+  owner.values.push_back(index);
+  return index;
+}
+
+int Program::add_call(const c10::OperatorHandle& op, CallSpec spec) {
+  for (const int buffer : spec.writes) at_index(buffers_, buffer).writes += 1;
+  calls_.push_back({op, std::move(spec), {}});
+  return static_cast<int>(calls_.size()) - 1;
+}
+
+void Program::add_output(int value) {
+  outputs_.push_back(value);
+}
+
+void Program::finish(std::vector<c10::IValue> numbers) {
+  numbers_ = std::move(numbers);
+  number_uses_.resize(numbers_.size());
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    build_stack(calls_[c]);
+    for (std::size_t a = 0; a < calls_[c].spec.arguments.size(); ++a) {
+      std::vector<int> used;
+      collect_numbers(calls_[c].spec.arguments[a], &used);
+      for (const int number : used) {
+        at_index(number_uses_, number).push_back({static_cast<int>(c), static_cast<int>(a)});
+      }
+    }
+  }
+  note_use_counts();
+  finished_ = true;
+}
+
+// Where a buffer's values look when nothing else is bound: its place in the arena, or nowhere.
+c10::Storage Program::home_storage(const Buffer& buffer) const {
+  void* address =
+      buffer.kind == BufferKind::planned && buffer.bytes > 0 ? Arena::process().base() + buffer.offset : nullptr;
+  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(buffer.bytes),
+                      c10::DataPtr(address, address, &keep_in_place, c10::Device(c10::kCPU)), nullptr,
+                      /*resizable=*/false);
+}
+
+at::Tensor Program::make_window(const Window& window, const c10::Storage& storage) const {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(window.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, window.offset);
+  return tensor;
+}
+
+void Program::build_stack(Call& call) {
+  call.stack.clear();
+  call.stack.reserve(call.spec.arguments.size());
+  for (const Argument& argument : call.spec.arguments) call.stack.push_back(build(argument, values_, numbers_));
+}
+
+void Program::note_use_counts() {
+  own_uses_.resize(values_.size());
+  for (std::size_t v = 0; v < values_.size(); ++v) own_uses_[v] = values_[v].use_count();
+}
+
+// -- binding
+// ------------------------------------------------------------------------------------------------------------
+
+void Program::point_at(int buffer, c10::Storage storage, std::int64_t base_offset) {
+  Buffer& owner = at_index(buffers_, buffer);
+  for (const int value : owner.values) {
+    c10::TensorImpl* impl = at_index(values_, value).unsafeGetTensorImpl();
+    impl->set_storage_keep_dtype(storage);
+    if (owner.kind == BufferKind::bound) impl->set_storage_offset(base_offset + at_index(windows_, value).offset);
+  }
+  owner.storage = std::move(storage);
+}
+
+void Program::bind(int buffer, at::Tensor tensor, bool transient) {
+  Buffer& owner = at_index(buffers_, buffer);
+  TORCH_CHECK(owner.kind == BufferKind::bound, "lowtide: buffer ", buffer, " is not one that the caller binds");
+  owner.bound = std::move(tensor);
+  owner.transient = transient;
+  owner.bound_sizes = owner.bound.sizes().vec();
+  owner.bound_strides = owner.bound.strides().vec();
+  owner.bound_dtype = owner.bound.scalar_type();
+  point_at(buffer, owner.bound.storage(), owner.bound.storage_offset());
+}
+
+int Program::stale_binding() const {
+  for (const int buffer : bound_) {
+    const Buffer& owner = at_index(buffers_, buffer);
+    if (!owner.bound.defined()) continue;
+    if (owner.bound.sizes() != owner.bound_sizes || owner.bound.strides() != owner.bound_strides ||
+        owner.bound.scalar_type() != owner.bound_dtype) {
+      return buffer;
+    }
+  }
+  return -1;
+}
+
+// `parameter.data = other` keeps the tensor and changes what is behind it.
+void Program::rebind_moved() {
+  for (const int buffer : bound_) {
+    Buffer& owner = at_index(buffers_, buffer);
+    TORCH_CHECK(owner.bound.defined(), "lowtide: buffer ", buffer, " was not bound before the step");
+    if (owner.bound.storage().unsafeGetStorageImpl() != owner.storage.unsafeGetStorageImpl()) {
+      point_at(buffer, owner.bound.storage(), owner.bound.storage_offset());
+    }
+  }
+}
+
+void Program::set_numbers(const std::vector<c10::IValue>& numbers) {
+  TORCH_CHECK(numbers.size() == numbers_.size(), "lowtide: ", numbers.size(), " numbers were given, the program takes ",
+              numbers_.size());
+  for (std::size_t n = 0; n < numbers.size(); ++n) {
+    if (same_number(numbers[n], numbers_[n])) continue;
+    numbers_[n] = numbers[n];
+    for (const NumberUse& use : number_uses_[n]) {
+      Call& call = at_index(calls_, use.call);
+      const Argument& argument = at_index(call.spec.arguments, use.argument);
+      c10::IValue& slot = at_index(call.stack, use.argument);
+      if (slot.isTensor()) {  // a number where the schema says Tensor: its one element is set in place
+        slot.toTensor().fill_(numbers_[n].toScalar());
+      } else {
+        slot = build(argument, values_, numbers_);
+      }
+    }
+  }
+}
+
+// -- running
+// ------------------------------------------------------------------------------------------------------------
+
+std::vector<at::Tensor> Program::run() {
+  TORCH_CHECK(open_ && finished_, "lowtide: this step was closed");
+  const std::lock_guard running(Arena::process().running());
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::AutoGradMode no_grad(false);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+
+  stats_ = ReplayStats{};
+  escapes_.clear();
+  missed_calls_.clear();
+  failed_call_ = -1;
+  rebind_moved();
+  std::vector<at::Tensor> results;
+  {
+    Replay replay(&stats_);
+    torch::jit::Stack stack;
+    int index = 0;
+    try {
+      for (; index < static_cast<int>(calls_.size()); ++index) execute(index, replay, stack);
+    } catch (...) {
+      failed_call_ = index;
+      stack.clear();
+      let_go();
+      replay.end_op();
+      throw;
+    }
+    results.reserve(outputs_.size());
+    for (const int output : outputs_) {
+      Window window = at_index(windows_, output);
+      const Buffer& owner = at_index(buffers_, window.buffer);
+      if (owner.kind == BufferKind::bound) window.offset += owner.bound.storage_offset();
+      results.push_back(make_window(window, owner.storage));
+    }
+    let_go();
+  }
+  return results;
+}
+
+void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
+  Call& call = at_index(calls_, index);
+  stack.assign(call.stack.begin(), call.stack.end());
+  replay.begin_op(call.spec.requests.data(), call.spec.requests.size());
+  call.op.callBoxed(stack);
+  std::size_t position = 0;
+  for (const c10::IValue& result : stack) take_result(index, result, &position);
+  stack.clear();
+  const Replay::OpOutcome outcome = replay.end_op();
+  if (outcome.missed) missed_calls_.push_back(index);
+  for (std::size_t kept = 0; kept < outcome.escaped; ++kept) escapes_.push_back({index, 0});
+  for (const int buffer : call.spec.ends) end_life(index, buffer);
+}
+
+void Program::take_result(int index, const c10::IValue& result, std::size_t* position) {
+  if (result.isTensorList()) {
+    for (const at::Tensor& tensor : result.toTensorVector()) take_result(index, tensor, position);
+    return;
+  }
+  const Call& call = at_index(calls_, index);
+  const int value = *position < call.spec.results.size() ? call.spec.results[*position] : -1;
+  ++*position;
+  if (value < 0 || !result.isTensor()) return;
+  const at::Tensor& tensor = result.toTensor();
+  const Window& window = at_index(windows_, value);
+  TORCH_CHECK(tensor.defined() && tensor.sizes() == window.sizes && tensor.strides() == window.strides &&
+                  tensor.scalar_type() == window.dtype,
+              "lowtide: ", call.op.schema().name(), " gives a tensor of sizes ", tensor.sizes(), " and strides ",
+              tensor.strides(), ", its capture said ", window.sizes, " and ", window.strides);
+  Buffer& owner = at_index(buffers_, window.buffer);
+  if (owner.kind == BufferKind::bound) return;  // written in place
+  const void* address = tensor.storage().data();
+  if (address == owner.storage.data()) return;
+  point_at(window.buffer, tensor.storage(), 0);
+  owner.elsewhere = true;
+}
+
+void Program::end_life(int index, int buffer) {
+  Buffer& owner = at_index(buffers_, buffer);
+  bool held = false;
+  for (const int value : owner.values) held |= at_index(values_, value).use_count() != at_index(own_uses_, value);
+  held |= owner.storage.use_count() != owner.values.size() + 1;
+  if (held) {
+    escapes_.push_back({index, owner.bytes});
+    if (!owner.elsewhere) {
+      void* address = Arena::process().base() + owner.offset;
+      mark_escaped(address, owner.bytes);  // until the holder lets go of this storage
+      owner.storage.set_data_ptr_noswap(c10::DataPtr(address, address, &release, c10::Device(c10::kCPU)));
+    }
+    renew(buffer);
+  } else if (owner.elsewhere) {
+    point_at(buffer, home_storage(owner), 0);
+  }
+  owner.elsewhere = false;
+}
+
+// Somebody holds the buffer's tensors: they keep them, the program makes itself new ones.
+void Program::renew(int buffer) {
+  Buffer& owner = at_index(buffers_, buffer);
+  owner.storage = home_storage(owner);
+  for (const int value : owner.values) {
+    at_index(values_, value) = make_window(at_index(windows_, value), owner.storage);
+  }
+  for (Call& call : calls_) build_stack(call);
+  note_use_counts();
+}
+
+// After a step, finished or failed: nothing of the step or of the batch is kept alive by the program.
+void Program::let_go() {
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    Buffer& owner = buffers_[b];
+    const bool transient = owner.kind == BufferKind::bound && owner.transient;
+    if (owner.elsewhere || transient) point_at(static_cast<int>(b), home_storage(owner), 0);
+    owner.elsewhere = false;
+    if (transient) owner.bound = at::Tensor();
+    if (owner.kind == BufferKind::bound && owner.writes > 0 && owner.bound.defined()) {
+      owner.bound.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+}  // namespace lowtide::torch_runtime

@@ -1,0 +1,155 @@
+// program.h: a planned step, ready to run.
+//
+// A program is a list of dispatcher calls over values. A value is a window (dtype, sizes, strides, offset) on a buffer,
+// and a buffer is one of three things:
+//
+//   planned   lies in the arena at a fixed offset while it is alive; its tensors are built once and serve every step
+//   bound     somebody else's memory: a parameter, optimizer state, a gradient, the batch; bound by the caller
+//   made      made by the step and kept by the caller: a returned loss, a gradient left in .grad, new optimizer state
+//
+// Views are not calls: a view is just another value of the same buffer. So a step costs one dispatcher call per
+// operator that computes, with its arguments already on the shelf; only the numbers that changed since the last step
+// are set again.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "allocator.h"
+#include "arguments.h"
+
+namespace lowtide::torch_runtime {
+
+enum class BufferKind { planned, bound, made };
+
+// An operator, or a hook into it, kept memory of the arena that the plan had freed.
+struct Escape {
+  int call;
+  std::int64_t bytes;
+};
+
+class Program {
+ public:
+  explicit Program(std::int64_t arena_bytes);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // -- building
+  // ---------------------------------------------------------------------------------------------------------
+
+  int add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset);
+
+  // `offset` counts elements: from the storage's start, or for a bound buffer from the first element of the bound
+  // tensor.
+  int add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides,
+                std::int64_t offset);
+
+  // `results` has one entry for each tensor the operator returns: the value it is, or -1 where nobody wants it.
+  // `ends` are the buffers whose life ends with this call. `writes` are the bound buffers that it writes.
+  struct CallSpec {
+    std::vector<Argument> arguments;
+    std::vector<int> results;
+    std::vector<Request> requests;
+    std::vector<int> ends;
+    std::vector<int> writes;
+  };
+  int add_call(const c10::OperatorHandle& op, CallSpec spec);
+
+  void add_output(int value);
+
+  // After the last call: `numbers` are the first step's.
+  void finish(std::vector<c10::IValue> numbers);
+
+  // -- running
+  // ----------------------------------------------------------------------------------------------------------
+
+  // `transient`: let go of after each step (the batch).
+  void bind(int buffer, at::Tensor tensor, bool transient);
+  void set_numbers(const std::vector<c10::IValue>& numbers);
+
+  // The first bound buffer whose tensor has changed its sizes, strides or dtype since it was bound, or -1.
+  int stale_binding() const;
+
+  // Runs the step on this thread. Throws what the failing operator throws; `failed_call()` then says where, and
+  // everything that is not the caller's is let go.
+  std::vector<at::Tensor> run();
+
+  // Gives the arena memory back. The program cannot run again.
+  void close();
+
+  int failed_call() const { return failed_call_; }
+  const ReplayStats& stats() const { return stats_; }
+  const std::vector<Escape>& escapes() const { return escapes_; }
+  const std::vector<int>& missed_calls() const { return missed_calls_; }
+  std::int64_t arena_bytes() const { return arena_bytes_; }
+
+ private:
+  struct Buffer {
+    BufferKind kind = BufferKind::planned;
+    std::int64_t bytes = 0;
+    std::int64_t offset = 0;
+    std::vector<int> values;
+    c10::Storage storage;  // what its values look at now
+    at::Tensor bound;
+    std::vector<std::int64_t> bound_sizes;
+    std::vector<std::int64_t> bound_strides;
+    at::ScalarType bound_dtype = at::ScalarType::Undefined;
+    bool transient = false;
+    bool elsewhere = false;  // planned, but the last request for it was served by ordinary allocation
+    int writes = 0;          // calls that write it, for a bound buffer
+  };
+  struct Window {
+    int buffer;
+    at::ScalarType dtype;
+    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> strides;
+    std::int64_t offset;
+  };
+  struct Call {
+    c10::OperatorHandle op;
+    CallSpec spec;
+    std::vector<c10::IValue> stack;  // the arguments, built
+  };
+  struct NumberUse {
+    int call;
+    int argument;
+  };
+
+  c10::Storage home_storage(const Buffer& buffer) const;
+  at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
+  void point_at(int buffer, c10::Storage storage, std::int64_t base_offset);
+  void rebind_moved();
+  void build_stack(Call& call);
+  void renew(int buffer);
+  void execute(int index, Replay& replay, torch::jit::Stack& stack);
+  void take_result(int index, const c10::IValue& result, std::size_t* position);
+  void end_life(int index, int buffer);
+  void let_go();
+  void note_use_counts();
+
+  std::int64_t arena_bytes_;
+  bool open_ = true;
+  bool finished_ = false;
+  std::vector<Buffer> buffers_;
+  std::vector<Window> windows_;
+  std::vector<at::Tensor> values_;
+  std::vector<std::size_t> own_uses_;  // how often each value's tensor is referred to by this program itself
+  std::vector<Call> calls_;
+  std::vector<int> outputs_;
+  std::vector<int> bound_;
+  std::vector<c10::IValue> numbers_;
+  std::vector<std::vector<NumberUse>> number_uses_;
+
+  int failed_call_ = -1;
+  ReplayStats stats_;
+  std::vector<Escape> escapes_;
+  std::vector<int> missed_calls_;
+};
+
+}  // namespace lowtide::torch_runtime
