@@ -1,0 +1,287 @@
+"""The tape recorder: what PyTorch's dispatcher is asked to do, call by call, without doing it.
+
+A `Recorder` is a dispatch mode that runs every call on fake tensors and writes it down. A tensor is known by the
+storage behind it and by its shape, never by its Python object, so that recording holds nothing alive: the calls (who
+steals a gradient, who clones it) are those that eager would have made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from .errors import CaptureError
+
+LIFT = torch.ops.aten.lift_fresh.default
+ITEM = torch.ops.aten._local_scalar_dense.default
+
+
+class Ref(NamedTuple):
+    """A tensor on the tape: a window (dtype, sizes, strides, offset in elements) on a recorded buffer."""
+
+    buffer: int
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+class Where(NamedTuple):
+    """Who asked for a call: the user's source line and the module path."""
+
+    source: str
+    module: str
+
+
+@dataclass(slots=True)
+class Call:
+    """One dispatched operator; tensors in `args`, `kwargs` and `results` are `Ref`s, results are flat."""
+
+    target: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[Ref | None]
+    where: Where
+
+
+@dataclass(slots=True)
+class RecordedBuffer:
+    """A storage seen on the tape. `root` is the real tensor it stands for, where it existed before the recording."""
+
+    nbytes: int
+    root: torch.Tensor | None
+    name: str
+    role: str
+    storage: StorageWeakRef  # keeps the storage's address from being handed to another one
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a recorder wrote: buffers, and calls in program order."""
+
+    buffers: list[RecordedBuffer] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+
+def refs_in(tree: Any) -> Iterator[Ref]:
+    """Every `Ref` in an argument: itself, or inside lists and tuples."""
+    if isinstance(tree, Ref):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from refs_in(item)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from refs_in(item)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records every dispatched call made under it, on the fake tensors of `fake_mode`.
+
+    `item_answers` answers `.item()` in order, for code whose numbers are known from elsewhere; without it a call that
+    needs a tensor's data is refused.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode, *, item_answers: Sequence[Any] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.fake_mode = fake_mode
+        self.recording = Recording()
+        self.module_stack: list[str] = []
+        self.made: list[tuple[Any, int]] = []  # a weak reference to each tensor made, and the call that made it
+        self._answers = None if item_answers is None else list(item_answers)
+        self._buffer_of: dict[int, int] = {}
+        self._root_fakes: dict[
+            int, torch.Tensor
+        ] = {}  # fake mode finds the stand-in of a real tensor only while it lives
+        self._forward_where: dict[int, Where] = {}
+        self.forbidden: dict[int, Exception] = {}  # buffers that must not be used, and what to raise if they are
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # dynamo is not in play, and wrapping every call against it costs microseconds
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+
+    def add_root(self, real: torch.Tensor, name: str, role: str) -> torch.Tensor:
+        """The fake stand-in of a tensor that exists before the step; its storage becomes a named buffer."""
+        with _disable_current_modes():
+            fake = self.fake_mode.from_tensor(real)
+        self._root_fakes[id(fake)] = fake
+        self._buffer(fake, root=real, name=name, role=role)
+        return fake
+
+    def add_fake_root(self, fake: torch.Tensor, name: str, role: str) -> None:
+        """Names the storage of a tensor that is fake already."""
+        self._buffer(fake, root=None, name=name, role=role)
+
+    def root_offset(self, real: torch.Tensor) -> int:
+        """Where the first element of a real tensor stands in its storage's fake."""
+        return int(self.fake_mode.from_tensor(real).storage_offset())
+
+    def ref(self, tensor: torch.Tensor) -> Ref:
+        """Where `tensor` stands on the tape."""
+        tensor = self._stand_in(tensor)
+        if tensor.layout is not torch.strided:
+            raise CaptureError(f"a tensor of layout {tensor.layout} cannot be planned ({self.where().source})")
+        if tensor.device.type != "cpu":
+            raise CaptureError(f"a tensor on {tensor.device} cannot be planned: only cpu ({self.where().source})")
+        if tensor.is_conj() or tensor.is_neg():
+            raise CaptureError(f"a lazily conjugated or negated tensor cannot be planned ({self.where().source})")
+        buffer = self._buffer(tensor)
+        if buffer in self.forbidden:
+            raise self.forbidden[buffer]
+        return Ref(buffer, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+    def _buffer(
+        self, fake: torch.Tensor, root: torch.Tensor | None = None, name: str = "", role: str = "activation"
+    ) -> int:
+        storage = fake.untyped_storage()
+        index = self._buffer_of.get(storage._cdata)
+        if index is None:
+            index = len(self.recording.buffers)
+            self._buffer_of[storage._cdata] = index
+            weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            self.recording.buffers.append(RecordedBuffer(storage.nbytes(), root, name, role, weak))
+        return index
+
+    def _stand_in(self, tree: Any) -> Any:
+        if isinstance(tree, torch.Tensor):
+            if isinstance(tree, FakeTensor):
+                return tree
+            return self.add_root(tree, f"constant{len(self.recording.buffers)}", "constant")
+        if isinstance(tree, (list, tuple)):
+            return [self._stand_in(item) for item in tree]
+        return tree
+
+    def _refs(self, tree: Any) -> Any:
+        if isinstance(tree, torch.Tensor):
+            return self.ref(tree)
+        if isinstance(tree, (list, tuple)):
+            return [self._refs(item) for item in tree]
+        return tree
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise CaptureError(f"{func} is a higher-order operator and cannot be planned ({self.where().source})")
+        if func.namespace in ("prim", "profiler"):
+            return func(*args, **kwargs)
+        if func is ITEM:
+            return self._item(args)
+        if func is LIFT and not isinstance(args[0], FakeTensor):
+            out = func(*args)
+            self._append(func, args, kwargs, out)  # keeps the constant: every step makes its own copy of it
+            return out
+        args = tuple(self._stand_in(arg) for arg in args)
+        kwargs = {key: self._stand_in(arg) for key, arg in kwargs.items()}
+        refs = tuple(self._refs(arg) for arg in args)
+        kwrefs = {key: self._refs(arg) for key, arg in kwargs.items()}
+        out = func(*args, **kwargs)
+        self._append(func, refs, kwrefs, out)
+        return out
+
+    def _append(self, func: torch._ops.OpOverload, refs: tuple[Any, ...], kwrefs: dict[str, Any], out: Any) -> None:
+        results: list[Ref | None] = []
+        for leaf in _flat(out):
+            if isinstance(leaf, torch.Tensor):
+                results.append(self.ref(leaf))
+                weak = torch._C._WeakTensorRef(leaf)  # type: ignore[attr-defined]
+                self.made.append((weak, len(self.recording.calls)))
+            elif leaf is None:
+                results.append(None)
+            else:
+                raise CaptureError(f"{func} gives a {type(leaf).__name__}, not a tensor ({self.where().source})")
+        self.recording.calls.append(Call(func, refs, kwrefs, results, self.where()))
+
+    def _item(self, args: tuple[Any, ...]) -> Any:
+        constant = getattr(args[0], "constant", None)
+        if constant is not None:
+            with _disable_current_modes():
+                return constant.item()
+        if not self._answers:
+            raise CaptureError(f"the step reads a tensor's value with .item() or bool() ({self.where().source})")
+        self.recording.calls.append(Call(ITEM, (self.ref(args[0]),), {}, [], self.where()))
+        return self._answers.pop(0)
+
+    # -- who asked -------------------------------------------------------------------------------------------------
+
+    def where(self) -> Where:
+        """Who asks for the call that is being made."""
+        node = torch._C._current_autograd_node()
+        if node is not None:  # in backward: whoever made the forward call
+            found = self._forward_where.get(node._sequence_nr())
+            if found is not None:
+                return found
+        where = Where(_user_line(), self.module_stack[-1] if self.module_stack else "")
+        if node is None and torch.is_grad_enabled():
+            self._forward_where[torch.autograd._get_sequence_nr()] = where
+        return where
+
+
+def _flat(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from _flat(item)
+    else:
+        yield tree
+
+
+_LIBRARY_ROOTS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+_is_library: dict[CodeType, bool] = {}
+
+
+def is_library_file(path: str) -> bool:
+    """Whether a source file is PyTorch's or ours, not the user's."""
+    return path.startswith((*_LIBRARY_ROOTS, "<"))
+
+
+def _user_line() -> str:
+    """The innermost frame that is neither PyTorch's nor ours, as `file:line`."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        library = _is_library.get(code)
+        if library is None:
+            library = _is_library[code] = is_library_file(code.co_filename)
+        if not library:
+            return f"{code.co_filename}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "?"
+
+
+@contextmanager
+def module_paths(recorder: Recorder, model: torch.nn.Module) -> Iterator[None]:
+    """While open, calls are recorded with the path of the module whose `forward` makes them."""
+    paths = {module: path for path, module in model.named_modules()}
+
+    def enter(module: torch.nn.Module, _args: Any) -> None:
+        recorder.module_stack.append(paths.get(module, type(module).__name__))
+
+    def leave(_module: torch.nn.Module, _args: Any, _out: Any) -> None:
+        recorder.module_stack.pop()
+
+    handles = (
+        torch.nn.modules.module.register_module_forward_pre_hook(enter),
+        torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
