@@ -1,0 +1,51 @@
+"""Lowtide: lowers the high-water mark of deep-learning memory.
+
+`compile` plans and runs a PyTorch step from one arena, bit for bit; `measure` counts what any PyTorch code allocates.
+Importing this package does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._core import Graph, Plan, plan, verify
+from .errors import (
+    CaptureError,
+    InfeasibleError,
+    InvalidGraphError,
+    InvalidPlanError,
+    LimitError,
+    LowtideError,
+)
+
+if TYPE_CHECKING:
+    from .compiling import CompiledStep, compile
+    from .measuring import measure
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CaptureError",
+    "CompiledStep",
+    "Graph",
+    "InfeasibleError",
+    "InvalidGraphError",
+    "InvalidPlanError",
+    "LimitError",
+    "LowtideError",
+    "Plan",
+    "compile",
+    "measure",
+    "plan",
+    "verify",
+]
+
+# Names that need torch, found when they are first asked for.
+_NEEDS_TORCH = {"CompiledStep": ".compiling", "compile": ".compiling", "measure": ".measuring"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEEDS_TORCH:
+        return getattr(import_module(_NEEDS_TORCH[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

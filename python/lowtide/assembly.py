@@ -1,0 +1,199 @@
+"""Assembly: from a lowered step to a verified plan and a program that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _core, _torch
+from .errors import CaptureError
+from .lowering import Lowered, Operator, is_collective, is_random
+from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
+from .recorder import Ref
+from .update_template import Number
+
+
+def profile_operators(
+    lowered: Lowered, cache: ProfileCache, number: Callable[[Number], int | float]
+) -> tuple[list[str], list[OpProfile]]:
+    """The signature and profile of every operator; runs those that the cache does not know, on scratch tensors."""
+    signatures: list[str] = []
+    profiles: list[OpProfile] = []
+    corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
+    random_state = torch.get_rng_state()
+    try:
+        for operator in lowered.operators:
+            if corrected:
+                operator.arguments = _correct(operator.arguments, corrected)
+                operator.results = _correct(operator.results, corrected)
+            signature = signature_of(operator.target, operator.arguments)
+            profile = cache.get(signature)
+            if profile is None:
+                profile = _profile(operator, number)
+                cache.put(signature, profile)
+            for correction in profile.corrections:
+                told = operator.results[correction.result]
+                assert told is not None
+                real = told._replace(dtype=getattr(torch, correction.dtype), strides=correction.strides)
+                corrected[told.buffer] = (told, real)
+                operator.results[correction.result] = real
+            signatures.append(signature)
+            profiles.append(profile)
+    finally:
+        torch.set_rng_state(random_state)
+    lowered.outputs = _correct(lowered.outputs, corrected)
+    cache.save()
+    return signatures, profiles
+
+
+def _correct(tree: Any, corrected: dict[int, tuple[Ref, Ref]]) -> Any:
+    """Windows on results whose fakes were wrong, as they really are; the rest of the tree as it is."""
+    if isinstance(tree, Ref):
+        if tree.buffer not in corrected:
+            return tree
+        told, real = corrected[tree.buffer]
+        if told.strides == real.strides:
+            return tree._replace(dtype=real.dtype)
+        if (tree.sizes, tree.strides) != (told.sizes, told.strides):
+            raise CaptureError("a view of a result whose strides the capture cannot know")
+        return real
+    if isinstance(tree, (list, tuple)):
+        return [_correct(item, corrected) for item in tree]
+    return tree
+
+
+def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
+    if is_collective(operator):
+        # Alone, a collective would wait for the other ranks for ever: assume that it allocates its results.
+        made = zip(operator.results, operator.made, strict=True)
+        requests = tuple(Request(_extent(ref), i, -1) for i, (ref, new) in enumerate(made) if ref is not None and new)
+        return OpProfile(requests, 0, 0)
+    try:
+        return take_profile(operator.target, operator.arguments, operator.results, operator.made, number)
+    except CaptureError as error:
+        raise CaptureError(f"{error} ({operator.where.source})") from error
+
+
+def _extent(ref: Ref) -> int:
+    return (1 + sum((n - 1) * s for n, s in zip(ref.sizes, ref.strides, strict=True))) * ref.dtype.itemsize
+
+
+def build_graph(lowered: Lowered, profiles: Sequence[OpProfile]) -> _core.Graph:
+    """The planner's view of the step: buffers, versions, operators in program order."""
+    _take_real_sizes(lowered, profiles)
+    builder = _core.GraphBuilder()
+    for buffer in lowered.buffers:
+        resident = buffer.kind != "planned"
+        builder.buffer(
+            buffer.nbytes, resident=resident, initial=buffer.kind == "bound", role=buffer.role, name=buffer.name
+        )
+    versions = [0] * len(lowered.buffers)
+    values: dict[tuple[Ref, int], int] = {}
+
+    def value(ref: Ref) -> int:
+        key = (ref, versions[ref.buffer])
+        if key not in values:
+            values[key] = builder.value(ref.buffer, str(ref.dtype)[6:], ref.sizes)
+        return values[key]
+
+    for operator, profile in zip(lowered.operators, profiles, strict=True):
+        reads = [value(ref) for ref in dict.fromkeys(operator.reads())]
+        new = [
+            ref.buffer for ref, made in zip(operator.results, operator.made, strict=True) if made and ref is not None
+        ]
+        writes = [*operator.writes, *new]
+        builder.op(
+            str(operator.target),
+            reads,
+            writes,
+            workspace=profile.workspace,
+            time_ns=profile.time_ns,
+            random=is_random(operator),
+            mutating=bool(operator.writes),
+            collective=is_collective(operator),
+            source=operator.where.source,
+            module=operator.where.module,
+        )
+        for written in writes:
+            versions[written] += 1
+    return builder.build()
+
+
+def _take_real_sizes(lowered: Lowered, profiles: Sequence[OpProfile]) -> None:
+    """Fake metadata says how large a result is, the profile how large its allocation is."""
+    for operator, profile in zip(lowered.operators, profiles, strict=True):
+        for request in profile.requests:
+            ref = operator.results[request.result] if 0 <= request.result < len(operator.results) else None
+            if ref is not None and operator.made[request.result]:
+                lowered.buffers[ref.buffer].nbytes = request.bytes
+
+
+@dataclass(slots=True)
+class Program:
+    """A plan in executable form, and how to find its parts again."""
+
+    runtime: _torch.Program
+    operators: list[int]  # by call: which operator it is
+
+
+def assemble(
+    lowered: Lowered,
+    profiles: Sequence[OpProfile],
+    plan: _core.Plan,
+    numbers: Sequence[int | float],
+) -> Program:
+    """Builds the program of a verified plan: tensors at their planned addresses, calls in planned order."""
+    runtime = _torch.Program(plan.arena_bytes)
+    offsets, ends, workspaces = plan.offsets(), plan.ends(), plan.workspace_offsets()
+    for buffer, offset in zip(lowered.buffers, offsets, strict=True):
+        runtime.add_buffer(buffer.kind, buffer.nbytes, offset if buffer.kind == "planned" else 0)
+    values: dict[Ref, int] = {}
+
+    def value(ref: Ref) -> int:
+        if ref not in values:
+            values[ref] = runtime.add_value(ref.buffer, ref.dtype, ref.sizes, ref.strides, ref.offset)
+        return values[ref]
+
+    def describe(argument: Any) -> tuple[str, Any]:
+        if argument is DEFAULT:
+            return ("default", None)
+        if isinstance(argument, Ref):
+            return ("value", value(argument))
+        if isinstance(argument, Number):
+            return ("number", argument.index)
+        if isinstance(argument, (list, tuple)) and any(isinstance(i, (Ref, Number)) for i in argument):
+            return ("list", [describe(item) for item in argument])
+        return ("constant", argument)
+
+    ending: dict[int, list[int]] = {}
+    for index, buffer in enumerate(lowered.buffers):
+        if buffer.kind == "planned" and ends[index] > 0:
+            ending.setdefault(ends[index] - 1, []).append(index)
+
+    for step, index in enumerate(plan.order):
+        operator, profile = lowered.operators[index], profiles[index]
+        requests: list[tuple[int, int]] = []
+        for request in profile.requests:
+            ref = operator.results[request.result] if request.result >= 0 else None
+            if ref is not None and operator.made[request.result] and lowered.buffers[ref.buffer].kind == "planned":
+                requests.append((request.bytes, offsets[ref.buffer]))
+            elif request.result < 0 and request.offset >= 0:
+                requests.append((request.bytes, workspaces[step] + request.offset))
+            else:
+                requests.append((request.bytes, -1))
+        runtime.add_call(
+            operator.target._schema.name,
+            operator.target._schema.overload_name,
+            [describe(argument) for argument in operator.arguments],
+            [-1 if ref is None else value(ref) for ref in operator.results],
+            requests,
+            ending.get(step, []),
+            [buffer for buffer in operator.writes if lowered.buffers[buffer].kind == "bound"],
+        )
+    for ref in lowered.outputs:
+        runtime.add_output(value(ref))
+    runtime.finish(list(numbers))
+    return Program(runtime, list(plan.order))

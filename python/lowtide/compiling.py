@@ -1,0 +1,337 @@
+"""`lowtide.compile`: a step function that runs planned, from one arena, with the same numbers bit for bit."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from statistics import median
+from typing import Any, TypedDict
+
+import torch
+import torch.utils._pytree as pytree
+
+from . import _core, _torch
+from .capture import capture_step
+from .errors import CaptureError
+from .guards import MODE_NAMES, ModelGuard, read_arguments, read_modes, read_optimizers
+from .profiles import ProfileCache
+from .step import CapturedStep, StaleBinding
+
+MAX_CAPTURES = 8
+
+# One step at a time: all programs share one arena, and the optimizer's twin stands in for its parameters meanwhile.
+_running = threading.RLock()
+_capturing = threading.local()
+
+_log = logging.getLogger("lowtide")
+
+
+class Stats(TypedDict):
+    """What `step.stats()` gives; bytes are allocator bytes."""
+
+    calls: int
+    captures: int
+    eager_calls: int
+    eager_bytes: int  # an estimate: resident, plus what is alive at once in program order
+    planned_bytes: int  # resident plus arena
+    resident_bytes: int
+    arena_bytes: int
+    served_bytes: int  # the highest arena address served in the last step
+    misses: int  # requests outside the plan, over all steps
+    unplanned_bytes: int  # most live bytes outside the plan, over all steps
+    escapes: list[str]
+    step_seconds: float  # median
+    step_time_ratio: float  # of the median step to the time of its operators alone
+    profiled_ops: int
+
+
+class CompiledStep:
+    """A planned step function. Call it like the function it was made from."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        memory_budget: int | float | str | None,
+        latency_budget: int | float | str | None,
+        keep_grads: bool | None,
+        on_unsupported: str,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        _torch.install_allocator()
+        self._function = function
+        self._model = model
+        self._optimizers = optimizers
+        self._memory_budget = memory_budget
+        self._latency_ns = _latency_ns(latency_budget)
+        if isinstance(memory_budget, str):
+            _core.parse_bytes(memory_budget)
+        self._keep_grads = keep_grads is not False
+        self._on_unsupported = on_unsupported
+        self._guard = ModelGuard(model)
+        self._cache = ProfileCache()
+        self._captures: dict[Hashable, CapturedStep] = {}
+        self._captured = 0
+        self._unsupported: str | None = None
+        self._current: CapturedStep | None = None
+        self._closed = False
+        self._history: list[str] = []
+        self._last_guards: tuple[Hashable, ...] | None = None
+        self._seconds: deque[float] = deque(maxlen=1000)
+        self._calls = self._eager_calls = self._misses = self._unplanned = 0
+        self._escapes: list[str] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One step; gives what the function gives."""
+        if self._closed or self._unsupported is not None or _must_stay_eager():
+            self._eager_calls += 1
+            return self._function(*args, **kwargs)
+        with _running:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            try:
+                step = self._step_for(leaves, spec, args, kwargs)
+                return self._run(step, leaves)
+            except StaleBinding:
+                self._drop_captures()
+                step = self._step_for(leaves, spec, args, kwargs)
+                return self._run(step, leaves)
+            except CaptureError as error:
+                self._give_up(str(error))
+        return self._function(*args, **kwargs)
+
+    def _run(self, step: CapturedStep, leaves: Sequence[Any]) -> Any:
+        result = step.run(leaves)
+        self._current = step
+        self._calls += 1
+        report = step.report
+        self._seconds.append(report.seconds)
+        self._misses += report.misses
+        self._unplanned = max(self._unplanned, report.unplanned_peak)
+        if report.escapes:
+            self._warn_escape(report.escapes)
+        if self._calls == 1:
+            _announce(self.summary())
+        return result
+
+    # -- captures ------------------------------------------------------------------------------------------------------
+
+    def _step_for(
+        self, leaves: Sequence[Any], spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> CapturedStep:
+        model_guards = self._guard.read()
+        try:
+            guards = (*read_arguments(leaves, spec), read_modes(), *model_guards, read_optimizers(self._optimizers))
+        except TypeError as error:
+            raise CaptureError(f"an argument cannot be guarded: {error}") from error
+        step = self._captures.get(guards)
+        gradients: Hashable = ()
+        if step is None:
+            gradients = self._guard.gradients()
+            step = self._captures.get((guards, gradients))
+        if step is None:
+            step = self._capture(guards, args, kwargs)
+            self._captures[guards if step.tape.any_gradients else (guards, gradients)] = step
+        return step
+
+    def _capture(self, guards: tuple[Hashable, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedStep:
+        if self._captured == MAX_CAPTURES:
+            raise CaptureError(f"{MAX_CAPTURES} captures were made and the guards changed again: {self._history[-1]}")
+        reason = self._why(guards)
+        _capturing.active = True
+        try:
+            tape = capture_step(
+                self._function, model=self._model, optimizers=self._optimizers, args=args, kwargs=kwargs
+            )
+        finally:
+            _capturing.active = False
+        self._captured += 1
+        self._history.append(reason)
+        self._last_guards = guards
+        return CapturedStep(tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads)
+
+    def _plan(self, graph: _core.Graph) -> _core.Plan:
+        budget = self._memory_budget
+        if isinstance(budget, str):
+            budget = _core.parse_bytes(budget)
+        elif isinstance(budget, float):
+            budget = int(budget * (graph.resident_bytes + graph.program_peak_bytes))
+        plan = _core.plan(graph, memory_budget=budget, latency_budget_ns=self._latency_ns)
+        _core.verify(graph, plan)
+        return plan
+
+    def _drop_captures(self) -> None:
+        for step in self._captures.values():
+            step.close()
+        self._captures.clear()
+        self._guard.refresh()
+
+    def _give_up(self, reason: str) -> None:
+        if self._on_unsupported == "raise":
+            raise CaptureError(reason)
+        self._unsupported = reason
+        self._eager_calls += 1
+        self._drop_captures()
+        name = getattr(self._function, "__qualname__", repr(self._function))
+        warnings.warn(f"lowtide: {name} runs eager: {reason}", RuntimeWarning, stacklevel=3)
+
+    def _warn_escape(self, escapes: Sequence[str]) -> None:
+        new = [escape for escape in escapes if escape not in self._escapes]
+        self._escapes += new
+        for escape in new:
+            warnings.warn(
+                f"lowtide: something keeps memory of the step after {escape}; it is not reused until it is let go",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _why(self, guards: tuple[Hashable, ...]) -> str:
+        if self._last_guards is None:
+            return "first call"
+        names = ("arguments", "argument structure", "modes", "training flags", "hooks", "requires_grad", "modules",
+                 "parameter groups")  # fmt: skip
+        changed = [name for name, old, new in zip(names, self._last_guards, guards, strict=True) if old != new]
+        if "modes" in changed:
+            old_modes, new_modes = self._last_guards[2], guards[2]
+            assert isinstance(old_modes, tuple) and isinstance(new_modes, tuple)
+            pairs = zip(MODE_NAMES, old_modes, new_modes, strict=True)
+            changed += [f"{name} {old} -> {new}" for name, old, new in pairs if old != new]
+        return ", ".join(changed) or "which parameters have a gradient"
+
+    # -- for the user --------------------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> _core.Plan | None:
+        """The plan of the last step, or None before the first one or when running eager."""
+        if self._current is None or self._current.current is None:
+            return None
+        return self._current.current.plan
+
+    @property
+    def graph(self) -> _core.Graph | None:
+        """The graph that `plan` is a plan of."""
+        if self._current is None or self._current.current is None:
+            return None
+        return self._current.current.graph
+
+    def stats(self) -> Stats:
+        """Figures of the steps so far."""
+        plan, graph = self.plan, self.graph
+        seconds = median(self._seconds) if self._seconds else 0.0
+        return {
+            "calls": self._calls,
+            "captures": self._captured,
+            "eager_calls": self._eager_calls,
+            "eager_bytes": graph.resident_bytes + graph.program_peak_bytes if graph else 0,
+            "planned_bytes": plan.resident_bytes + plan.arena_bytes if plan else 0,
+            "resident_bytes": plan.resident_bytes if plan else 0,
+            "arena_bytes": plan.arena_bytes if plan else 0,
+            "served_bytes": self._current.report.highest_end if self._current else 0,
+            "misses": self._misses,
+            "unplanned_bytes": self._unplanned,
+            "escapes": list(self._escapes),
+            "step_seconds": seconds,
+            "step_time_ratio": seconds / (plan.time_ns / 1e9) if plan and plan.time_ns else 0.0,
+            "profiled_ops": self._cache.taken,
+        }
+
+    def summary(self) -> str:
+        """One line: eager's estimate, what is planned, time, captures and misses."""
+        s = self.stats()
+        return (
+            f"lowtide: eager about {_mib(s['eager_bytes'])} -> planned {_mib(s['planned_bytes'])} "
+            f"({_mib(s['resident_bytes'])} resident + {_mib(s['arena_bytes'])} arena), "
+            f"step {s['step_seconds'] * 1e3:.1f} ms = {s['step_time_ratio']:.2f} x its ops alone, "
+            f"{s['captures']} captures, {s['misses']} misses"
+        )
+
+    def explain_guards(self) -> str:
+        """Why each capture was made, and why the step runs eager if it does."""
+        lines = [f"capture {index + 1}: {reason}" for index, reason in enumerate(self._history)]
+        for step in self._captures.values():
+            lines += [f"optimizer.step() runs eagerly: {reason}" for reason in step.eager_updates.values()]
+        if self._unsupported is not None:
+            lines.append(f"runs eager: {self._unsupported}")
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Gives the arena memory back; later calls run eager."""
+        with _running:
+            self._closed = True
+            self._drop_captures()
+            self._current = None
+
+
+def _must_stay_eager() -> bool:
+    """Under a capture of ours, or somebody's dispatch mode, the function itself must run."""
+    return getattr(_capturing, "active", False) or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
+def _latency_ns(budget: int | float | str | None) -> int | None:
+    if budget is None:
+        return None
+    if isinstance(budget, str):
+        return _core.parse_duration_ns(budget)
+    return int(budget * 1e6)  # milliseconds
+
+
+def _announce(line: str) -> None:
+    if os.environ.get("LOWTIDE_QUIET"):
+        return
+    if not _log.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        _log.addHandler(handler)
+        _log.setLevel(logging.INFO)
+    _log.info(line)
+
+
+def compile(
+    function: Callable[..., Any] | None = None,
+    *,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+    memory_budget: int | float | str | None = None,
+    latency_budget: int | float | str | None = None,
+    keep_grads: bool | None = None,
+    on_unsupported: str = "eager",
+) -> Any:
+    """Gives a callable like `function` whose steps run planned, from one arena, with the same numbers bit for bit.
+
+    `function` is the step as you wrote it, over the stock `model` and `optimizer` (or several). `memory_budget` is
+    bytes, text ("6GiB") or a share of what eager needs (0.6); `latency_budget` is milliseconds or text ("20ms").
+    `keep_grads=False` frees gradients as soon as they are used even if the function leaves `.grad` set. What cannot be
+    captured runs eager with one warning that says why, or raises with `on_unsupported="raise"`. Without `function` it
+    is a decorator.
+
+        step = lowtide.compile(train_step, model=model, optimizer=optimizer)
+        loss = step(batch)
+    """
+    if on_unsupported not in ("eager", "raise"):
+        raise ValueError(f'on_unsupported is "eager" or "raise", not {on_unsupported!r}')
+    if function is None:
+        return functools.partial(
+            compile, model=model, optimizer=optimizer, memory_budget=memory_budget, latency_budget=latency_budget,
+            keep_grads=keep_grads, on_unsupported=on_unsupported,
+        )  # fmt: skip
+    if optimizer is None:
+        optimizers: list[torch.optim.Optimizer] = []
+    elif isinstance(optimizer, torch.optim.Optimizer):
+        optimizers = [optimizer]
+    else:
+        optimizers = list(optimizer)
+    return CompiledStep(
+        function, model=model, optimizers=optimizers, memory_budget=memory_budget, latency_budget=latency_budget,
+        keep_grads=keep_grads, on_unsupported=on_unsupported,
+    )  # fmt: skip

@@ -1,0 +1,295 @@
+"""Lowering: a tape and its optimizers' update rules as one flat list of operators over buffers.
+
+Views disappear (a view is a window on a buffer, not an operator), `optimizer.step()` becomes its per-parameter
+operators, and every buffer learns what it is: bound (somebody else's memory), made (kept by the caller) or planned (in
+the arena).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from . import _core
+from .capture import Root, Tape, UpdateMark
+from .errors import CaptureError
+from .optimizer_twin import TwinRun
+from .profiles import positional
+from .recorder import LIFT, Call, Ref, Where, refs_in
+from .update_template import Number, UpdateTemplate
+
+CLONE = torch.ops.aten.clone.default
+DETACH = torch.ops.aten.detach.default
+_COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional")
+
+
+@dataclass(frozen=True, slots=True)
+class StateRoot:
+    """A tensor of an optimizer's: its state for a parameter, a group's hyper-parameter, or an attribute."""
+
+    kind: str  # state, hyper, attribute
+    optimizer: int
+    owner: str | int  # the parameter's name for state, the group's index for a hyper-parameter
+    key: str
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Memory behind one or more windows."""
+
+    nbytes: int
+    kind: str = "planned"  # planned, bound, made
+    role: str = "activation"
+    name: str = ""
+    root: Root | StateRoot | None = None
+
+
+@dataclass(slots=True)
+class Operator:
+    """One dispatcher call that computes, its arguments in schema order."""
+
+    target: torch._ops.OpOverload
+    arguments: list[Any]  # Ref, Number, lists of them, constants, DEFAULT
+    results: list[Ref | None]
+    made: list[bool]  # result i is the first window on a new buffer
+    writes: list[int]  # buffers that it writes and did not make
+    where: Where
+
+    def reads(self) -> Iterator[Ref]:
+        """The windows it reads, those that it writes in place included."""
+        return refs_in(self.arguments)
+
+
+@dataclass(slots=True)
+class Lowered:
+    """A step, flat. `numbers` counts the lifted numbers, over all optimizers."""
+
+    operators: list[Operator] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    new_state: list[tuple[int, str, str, Ref]] = field(default_factory=list)  # optimizer, parameter, key, where
+    dropped_state: list[tuple[int, str, str]] = field(default_factory=list)
+    updates: dict[int, str] = field(default_factory=dict)  # operator index -> parameter whose update it belongs to
+    late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
+    outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
+
+
+def lower(tape: Tape, runs: dict[int, TwinRun], number_base: dict[int, int]) -> Lowered:
+    """Composes `tape` with this step's update rules. `runs` and the index of its first number are by optimizer.
+
+    An optimizer without a run updates after the program, eagerly: its gradients become outputs.
+    """
+    return _Lowering(tape, runs, number_base).result()
+
+
+class _Lowering:
+    def __init__(self, tape: Tape, runs: dict[int, TwinRun], number_base: dict[int, int]) -> None:
+        self.tape = tape
+        self.runs = runs
+        self.number_base = number_base
+        self.lowered = Lowered()
+        self.buffer_of: dict[int, int] = {}  # recorded buffer -> ours
+        self.parameter_of = {
+            root.key: recorded for recorded, roots in tape.roots.items() for root in roots if root.kind == "parameter"
+        }
+        self.hyper_of: dict[StateRoot, int] = {}
+        self.known: set[int] = set()  # buffers that hold something already
+
+    def result(self) -> Lowered:
+        marks: dict[int, list[UpdateMark]] = {}
+        for mark in self.tape.updates:
+            marks.setdefault(mark.position, []).append(mark)
+        for position, call in enumerate(self.tape.recording.calls):
+            self._add_updates(marks.get(position, ()))
+            self._add_call(call, self._tape_window, call.where, lambda number: number)
+        self._add_updates(marks.get(len(self.tape.recording.calls), ()))
+        self._keep_what_is_left_behind()
+        return self.lowered
+
+    # -- buffers ---------------------------------------------------------------------------------------------------
+
+    def _new_buffer(self, buffer: Buffer) -> int:
+        self.lowered.buffers.append(buffer)
+        index = len(self.lowered.buffers) - 1
+        if buffer.kind == "bound":
+            self.known.add(index)
+        return index
+
+    def _tape_buffer(self, recorded: int) -> int:
+        index = self.buffer_of.get(recorded)
+        if index is None:
+            source = self.tape.recording.buffers[recorded]
+            roots = self.tape.roots.get(recorded)
+            if roots is None:
+                index = self._new_buffer(Buffer(source.nbytes, name=source.name))
+            else:
+                if len({root.offset for root in roots}) > 1:
+                    raise CaptureError(f"{source.name} shares its memory with {roots[-1].key} at another offset")
+                index = self._new_buffer(Buffer(source.nbytes, "bound", source.role, source.name, roots[0]))
+            self.buffer_of[recorded] = index
+        return index
+
+    def _tape_window(self, ref: Ref) -> Ref:
+        index = self._tape_buffer(ref.buffer)
+        root = self.lowered.buffers[index].root
+        # Windows on bound memory count from the first element of the bound tensor.
+        offset = ref.offset - root.offset if isinstance(root, Root) else ref.offset
+        return Ref(index, ref.dtype, ref.sizes, ref.strides, offset)
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def _add_call(
+        self, call: Call, window: Callable[[Ref], Ref], where: Where, number: Callable[[Number], Any]
+    ) -> None:
+        def translate(tree: Any) -> Any:
+            if isinstance(tree, Ref):
+                return window(tree)
+            if isinstance(tree, Number):
+                return number(tree)
+            if isinstance(tree, (list, tuple)):
+                return [translate(item) for item in tree]
+            return tree
+
+        target = call.target
+        if target is LIFT and isinstance(call.args[0], torch.Tensor):
+            arguments: list[Any] = positional(CLONE, (self._constant(call.args[0]),), {})
+            target = CLONE
+        else:
+            arguments = [translate(item) for item in positional(target, call.args, call.kwargs)]
+        results = [None if ref is None else window(ref) for ref in call.results]
+        writes = self._writes(target, arguments)
+        made: list[bool] = []
+        for ref in results:
+            made.append(ref is not None and ref.buffer not in self.known)
+            if ref is not None:
+                self.known.add(ref.buffer)
+        if results and not any(made) and not writes:
+            return  # a view
+        self.lowered.operators.append(Operator(target, arguments, results, made, writes, where))
+
+    def _constant(self, tensor: torch.Tensor) -> Ref:
+        index = self._new_buffer(
+            Buffer(tensor.untyped_storage().nbytes(), "bound", "constant", "constant", Root("constant", tensor))
+        )
+        return Ref(index, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
+
+    def _writes(self, target: torch._ops.OpOverload, arguments: Sequence[Any]) -> list[int]:
+        written: list[int] = []
+        for schema, argument in zip(target._schema.arguments, arguments, strict=True):
+            if schema.alias_info is not None and schema.alias_info.is_write:
+                written += [ref.buffer for ref in refs_in(argument)]
+        condition, hidden = _core.op_hidden_writes(target._schema.name)
+        if hidden and (condition is None or arguments[condition]):
+            written += [ref.buffer for index in hidden for ref in refs_in(arguments[index])]
+        return list(dict.fromkeys(written))
+
+    # -- updates ---------------------------------------------------------------------------------------------------
+
+    def _add_updates(self, marks: Sequence[UpdateMark]) -> None:
+        for mark in marks:
+            run = self.runs.get(mark.optimizer)
+            if run is None:
+                continue
+            for name, gradient in mark.gradients.items():
+                template, first = run.template(self.tape.parameters[name], gradient.strides)
+                self._add_update(mark, name, gradient, template, self.number_base[mark.optimizer] + first)
+
+    def _add_update(
+        self, mark: UpdateMark, name: str, gradient: Ref, template: UpdateTemplate, first_number: int
+    ) -> None:
+        own: dict[int, tuple[int, int]] = {}  # recorded in the template -> our buffer, and what to add to offsets
+
+        def window(ref: Ref) -> Ref:
+            if ref.buffer not in own:
+                own[ref.buffer] = self._update_buffer(mark, name, gradient, template, ref.buffer)
+            index, base = own[ref.buffer]
+            return Ref(index, ref.dtype, ref.sizes, ref.strides, base + ref.offset)
+
+        def number(relative: Number) -> Number:
+            return Number(first_number + relative.index, relative.kind)
+
+        begin = len(self.lowered.operators)
+        for call in template.recording.calls:
+            self._add_call(call, window, Where(mark.where.source, name), number)
+        for index in range(begin, len(self.lowered.operators)):
+            self.lowered.updates[index] = name
+        for key, ref in template.new_state.items():
+            self.lowered.new_state.append((mark.optimizer, name, key, window(ref)))
+        self.lowered.dropped_state += [(mark.optimizer, name, key) for key in template.dropped_state]
+
+    def _update_buffer(
+        self, mark: UpdateMark, name: str, gradient: Ref, template: UpdateTemplate, recorded: int
+    ) -> tuple[int, int]:
+        origin = template.origins.get(recorded)
+        nbytes = template.recording.buffers[recorded].nbytes
+        if origin is None:
+            return self._new_buffer(Buffer(nbytes, role="temporary")), 0
+        if origin == ("param",):
+            return self._tape_buffer(self.parameter_of[name]), 0
+        if origin == ("grad",):
+            there = self._tape_window(gradient)
+            return there.buffer, there.offset
+        kind, key = origin
+        if kind == "state":
+            root = StateRoot(kind, mark.optimizer, name, key)
+            return self._new_buffer(Buffer(nbytes, "bound", "optimizer_state", f"{name}.{key}", root)), 0
+        root = StateRoot(kind, mark.optimizer, mark.groups[name] if kind == "hyper" else 0, key)
+        if root not in self.hyper_of:  # one tensor serves the whole group
+            self.hyper_of[root] = self._new_buffer(Buffer(nbytes, "bound", "constant", key, root))
+        return self.hyper_of[root], 0
+
+    # -- what the caller keeps ---------------------------------------------------------------------------------------
+
+    def _keep_what_is_left_behind(self) -> None:
+        def keep(ref: Ref, role: str, name: str) -> None:
+            self.lowered.outputs.append(ref)
+            buffer = self.lowered.buffers[ref.buffer]
+            if buffer.kind == "planned":
+                buffer.kind, buffer.role, buffer.name = "made", role, name
+
+        for index, leaf in enumerate(self.tape.result_leaves):
+            if isinstance(leaf, Ref):
+                keep(self._tape_window(leaf), "output", f"output{index}")
+        for name, gradient in self.tape.new_gradients.items():
+            if gradient is not None:
+                keep(self._tape_window(gradient), "gradient", f"{name}.grad")
+        for name, ref in self.tape.new_buffers.items():
+            keep(self._tape_window(ref), "buffer", name)
+        for _, name, key, ref in self.lowered.new_state:
+            keep(ref, "optimizer_state", f"{name}.{key}")
+        for mark in self.tape.updates:
+            if mark.optimizer not in self.runs:
+                for name, gradient in mark.gradients.items():
+                    self.lowered.late_gradients.append((mark.optimizer, name))
+                    keep(self._tape_window(gradient), "gradient", f"{name}.grad")
+
+
+def check_last(tape: Tape, mark: UpdateMark) -> None:
+    """Refuses an eager update that something after it on the tape depends on."""
+    touched = {ref.buffer for ref in mark.gradients.values()}
+    touched |= {
+        b for b, roots in tape.roots.items() if any(r.kind == "parameter" and r.key in mark.gradients for r in roots)
+    }
+    for call in tape.recording.calls[mark.position :]:
+        if touched & {ref.buffer for ref in refs_in((call.args, call.kwargs))} and call.target is not DETACH:
+            raise CaptureError(
+                f"{call.target} uses parameters or gradients after optimizer.step() ({call.where.source})"
+            )
+
+
+def is_random(operator: Operator) -> bool:
+    """Whether it advances the random state."""
+    if torch.Tag.nondeterministic_seeded not in operator.target.tags:
+        return False
+    # Attention and dropout are seeded only when they drop.
+    for schema, argument in zip(operator.target._schema.arguments, operator.arguments, strict=True):
+        if schema.name == "dropout_p":
+            return bool(argument) and isinstance(argument, float)
+    return True
+
+
+def is_collective(operator: Operator) -> bool:
+    """Whether other ranks take part in it."""
+    return operator.target.namespace in _COLLECTIVE_NAMESPACES

@@ -1,0 +1,257 @@
+"""Op profiles: what each distinct operator call asks of memory and time, found by running it alone.
+
+Before the first step every distinct call (operator, shapes, strides, dtypes, constants) is run on scratch tensors under
+the recording allocator. So the first step already runs planned, with the operators' workspaces in the plan. Profiles
+are kept on disk: `$LOWTIDE_CACHE_DIR`, or `lowtide` in the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import _torch
+from .errors import CaptureError
+from .recorder import Ref
+
+ALIGNMENT = 64
+TIMED_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The k-th allocation of a call: one of its results, or a part of its workspace."""
+
+    bytes: int
+    result: int  # index among the returned tensors, or -1
+    offset: int  # inside the workspace; -1 for a result, and for memory that the operator keeps for itself
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A result that the real operator gives another dtype or other strides than its fake does."""
+
+    result: int
+    dtype: str
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpProfile:
+    """What one call allocates, in order, how long it takes, and where its fake results are wrong."""
+
+    requests: tuple[Request, ...]
+    workspace: int
+    time_ns: int
+    corrections: tuple[Correction, ...] = ()
+
+
+def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple[Request, ...], int]:
+    """Places a call's temporaries in one workspace, by first fit over their lives inside the call.
+
+    `requests` are (bytes, begin, end, result) with lives in allocator events; an end of -1 outlives the call.
+    """
+    placed: list[tuple[int, int, int, int]] = []  # offset, bytes, begin, end
+    packed: list[Request] = []
+    for size, begin, end, result in requests:
+        if result >= 0 or end < 0:
+            packed.append(Request(size, result, -1))
+            continue
+        offset = 0
+        for other, other_size, other_begin, other_end in sorted(placed):
+            if other_end < begin or end < other_begin:
+                continue
+            if offset + size <= other:
+                break
+            offset = max(offset, -(-(other + other_size) // ALIGNMENT) * ALIGNMENT)
+        placed.append((offset, size, begin, end))
+        packed.append(Request(size, -1, offset))
+    return tuple(packed), max((offset + size for offset, size, _, _ in placed), default=0)
+
+
+class ProfileCache:
+    """Profiles by call signature, on disk for this machine, PyTorch version and number of threads."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or default_directory()
+        self._profiles: dict[str, OpProfile] | None = None
+        self._environment = ""
+        self._unsaved = False
+        self.taken = 0  # profiles taken by running an operator, not found on disk
+
+    def get(self, signature: str) -> OpProfile | None:
+        """The profile of a call, if it is known."""
+        return self._loaded().get(signature)
+
+    def put(self, signature: str, profile: OpProfile) -> None:
+        """Adds a profile; `save` writes it."""
+        self._loaded()[signature] = profile
+        self._unsaved = True
+        self.taken += 1
+
+    def forget(self, signature: str) -> OpProfile | None:
+        """Drops a profile that did not hold, and gives what it was."""
+        self._unsaved = True
+        return self._loaded().pop(signature, None)
+
+    def save(self) -> None:
+        """Writes what is new; a cache that cannot be written is no error."""
+        if not self._unsaved:
+            return
+        path = self._path()
+        rows = {
+            signature: [
+                [[r.bytes, r.result, r.offset] for r in p.requests],
+                p.workspace,
+                p.time_ns,
+                [[c.result, c.dtype, c.strides] for c in p.corrections],
+            ]
+            for signature, p in self._loaded().items()
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+                json.dump({"environment": self._environment, "profiles": rows}, file)
+            os.replace(file.name, path)
+            self._unsaved = False
+        except OSError:
+            return
+
+    def _path(self) -> Path:
+        return self._directory / f"profiles-{hashlib.sha256(self._environment.encode()).hexdigest()[:16]}.json"
+
+    def _loaded(self) -> dict[str, OpProfile]:
+        environment = _environment()
+        if self._profiles is None or environment != self._environment:
+            if self._profiles is not None:
+                self.save()
+            self._environment = environment
+            self._profiles = self._read()
+        return self._profiles
+
+    def _read(self) -> dict[str, OpProfile]:
+        try:
+            stored = json.loads(self._path().read_text())
+            if stored["environment"] != self._environment:
+                return {}
+            return {
+                signature: OpProfile(
+                    tuple(Request(*r) for r in requests),
+                    workspace,
+                    time_ns,
+                    tuple(Correction(result, dtype, tuple(strides)) for result, dtype, strides in corrections),
+                )
+                for signature, (requests, workspace, time_ns, corrections) in stored["profiles"].items()
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}  # a missing or damaged cache is an empty one
+
+
+def default_directory() -> Path:
+    """Where profiles are kept unless `LOWTIDE_CACHE_DIR` says otherwise."""
+    chosen = os.environ.get("LOWTIDE_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lowtide"
+
+
+def _environment() -> str:
+    capability = torch.backends.cpu.get_cpu_capability()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return f"2 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+
+
+def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any]) -> str:
+    """Names a call by operator and arguments, tensors by dtype, sizes and strides; lifted numbers do not count."""
+    return f"{target}({','.join(_describe(argument) for argument in arguments)})"
+
+
+def _describe(argument: Any) -> str:
+    if isinstance(argument, Ref):
+        return f"{str(argument.dtype)[6:]}{list(argument.sizes)}{list(argument.strides)}".replace(" ", "")
+    if isinstance(argument, (list, tuple)):
+        return f"[{','.join(_describe(item) for item in argument)}]"
+    if type(argument).__name__ == "Number":
+        return "#"
+    return repr(argument)
+
+
+def take_profile(
+    target: torch._ops.OpOverload,
+    arguments: Sequence[Any],
+    results: Sequence[Ref | None],
+    made: Sequence[bool],
+    number: Callable[[Any], int | float],
+) -> OpProfile:
+    """Runs the call alone on scratch tensors.
+
+    `arguments` follow the schema, `made[i]` says whether result i has a storage of its own, `number` gives a value for
+    a lifted number. Raises `CaptureError` when the real results are of another kind than the capture says.
+    """
+    schema = target._schema
+    scratch = [_scratch(argument, number) for argument in arguments]
+    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, scratch, TIMED_RUNS)
+    corrections: list[Correction] = []
+    for index, (ref, tensor) in enumerate(zip(results, real, strict=False)):
+        if ref is None or not made[index]:
+            continue
+        if tensor is None or tuple(tensor.shape) != ref.sizes:
+            got = None if tensor is None else list(tensor.shape)
+            raise CaptureError(f"{target} gives a tensor of sizes {got} where its capture says {list(ref.sizes)}")
+        if (tensor.dtype, tensor.stride()) != (ref.dtype, ref.strides):
+            corrections.append(Correction(index, str(tensor.dtype)[6:], tensor.stride()))
+        own = tensor.untyped_storage().nbytes() == 0 or any(r[3] == index for r in requests) or _shares(real, index)
+        if not own:
+            raise CaptureError(f"{target} returns memory that is not its own where its capture says it is")
+    packed, workspace = pack_workspace(requests)
+    return OpProfile(packed, workspace, time_ns, tuple(corrections))
+
+
+def _shares(results: Sequence[torch.Tensor], index: int) -> bool:
+    storage = results[index].untyped_storage().data_ptr()
+    return any(t is not None and t.untyped_storage().data_ptr() == storage for t in results[:index])
+
+
+def _scratch(argument: Any, number: Callable[[Any], int | float]) -> tuple[str, Any]:
+    if argument is DEFAULT:
+        return ("default", None)
+    return ("constant", _scratch_value(argument, number))
+
+
+def _scratch_value(argument: Any, number: Callable[[Any], int | float]) -> Any:
+    if isinstance(argument, Ref):
+        # Zeros are a valid index and a valid class; one half is a valid probability and divides.
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(argument.sizes, argument.strides, strict=True))
+        fill = 0.5 if argument.dtype.is_floating_point else 0
+        base = torch.full((max(extent, 0),), fill, dtype=argument.dtype)
+        return base.as_strided(argument.sizes, argument.strides)
+    if isinstance(argument, (list, tuple)):
+        return [_scratch_value(item, number) for item in argument]
+    if type(argument).__name__ == "Number":
+        return number(argument)
+    return argument
+
+
+class _Default:
+    def __repr__(self) -> str:
+        return "-"
+
+
+DEFAULT = _Default()
+"""Stands for an argument that takes its schema's default."""
+
+
+def positional(target: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """A call's arguments in the order of its schema."""
+    given = list(args)
+    for argument in target._schema.arguments[len(given) :]:
+        given.append(kwargs.get(argument.name, DEFAULT))
+    return given

@@ -1,0 +1,331 @@
+"""A captured step: its tape, the variants of its update, and how it is bound and run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from . import _core
+from .assembly import Program, assemble, build_graph, profile_operators
+from .capture import Root, Tape, UpdateMark
+from .errors import CaptureError, LowtideError
+from .lowering import Lowered, StateRoot, check_last, lower
+from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
+from .profiles import OpProfile, ProfileCache
+from .recorder import Ref
+from .update_template import Number
+
+_MAX_REPLANS = 3
+
+
+class StaleBinding(Exception):
+    """A tensor that the step is bound to is gone or has another shape: the step must be captured again."""
+
+
+@dataclass(slots=True)
+class Binding:
+    """A bound buffer: how to find its tensor now, and what it must look like."""
+
+    buffer: int
+    find: Callable[[], torch.Tensor | None]
+    name: str
+    layout: tuple[Any, ...] | None = None
+    bound: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class Variant:
+    """One structure of the update, planned and ready."""
+
+    lowered: Lowered
+    signatures: list[str]
+    profiles: list[OpProfile]
+    graph: _core.Graph
+    plan: _core.Plan
+    program: Program
+    bindings: list[Binding]
+    inputs: list[tuple[int, int]]  # buffer, leaf
+    replans: int = 0
+
+
+@dataclass(slots=True)
+class RunReport:
+    """What one run did, for statistics."""
+
+    seconds: float = 0.0
+    highest_end: int = 0
+    misses: int = 0
+    unplanned_peak: int = 0
+    escapes: list[str] = field(default_factory=list)
+
+
+class CapturedStep:
+    """Runs one captured step function, planned, for one set of guards."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        cache: ProfileCache,
+        plan: Callable[[_core.Graph], _core.Plan],
+        *,
+        keep_grads: bool,
+    ) -> None:
+        self.tape = tape
+        self.model = model
+        self.optimizers = optimizers
+        self._cache = cache
+        self._plan = plan
+        self._twins: dict[int, OptimizerTwin] = {}
+        self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
+        for mark in tape.updates:
+            updated = [tape.parameters[name] for name in mark.gradients]
+            try:
+                self._twins[mark.optimizer] = OptimizerTwin(optimizers[mark.optimizer], updated)
+            except NotExpressible as error:
+                self._step_eagerly(mark, str(error))
+        self._variants: dict[Hashable, Variant] = {}
+        self._free_gradients = not keep_grads and tape.any_gradients and bool(tape.updates)
+        if self._free_gradients:
+            for name in tape.new_gradients:
+                tape.new_gradients[name] = None
+        self.current: Variant | None = None
+        self.report = RunReport()
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """One step on these argument leaves; gives what the function gives."""
+        runs, variant = self._rehearse()
+        try:
+            self._bind(variant, leaves)
+            numbers = [number for run in runs.values() for number in run.numbers]
+            self._drop_entry_gradients()
+        except BaseException:
+            for run in runs.values():
+                run.rollback()
+            raise
+        try:
+            begin = time.perf_counter()
+            outputs = variant.program.runtime.run(numbers)
+            seconds = time.perf_counter() - begin
+        except BaseException as error:
+            self._explain_failure(variant, runs, error)
+            raise
+        result = self._deliver(variant, outputs)
+        for run in runs.values():
+            run.commit()
+        self._account(variant, runs, seconds)
+        return result
+
+    def _rehearse(self) -> tuple[dict[int, TwinRun], Variant]:
+        """Runs the twins and finds their variant; if a rule turns out inexpressible, updates are eager from now on."""
+        while True:
+            runs: dict[int, TwinRun] = {}
+            try:
+                for index, twin in self._twins.items():
+                    runs[index] = twin.run()
+                return runs, self._variant(runs)
+            except BaseException as error:
+                for run in runs.values():
+                    run.rollback()
+                if not isinstance(error, NotExpressible):
+                    raise
+                for mark in self.tape.updates:
+                    if mark.optimizer in self._twins:
+                        self._step_eagerly(mark, str(error))
+
+    def _step_eagerly(self, mark: UpdateMark, reason: str) -> None:
+        check_last(self.tape, mark)
+        self._twins.pop(mark.optimizer, None)
+        self.eager_updates[mark.optimizer] = reason
+
+    def _drop_entry_gradients(self) -> None:
+        if self.tape.any_gradients:
+            for name in self.tape.new_gradients:
+                self.tape.parameters[name].grad = None
+
+    def _deliver(self, variant: Variant, outputs: Sequence[torch.Tensor]) -> Any:
+        remaining = iter(outputs)
+        leaves = [next(remaining) if isinstance(leaf, Ref) else leaf for leaf in self.tape.result_leaves]
+        gradients = {
+            name: None if gradient is None else next(remaining) for name, gradient in self.tape.new_gradients.items()
+        }
+        for name in self.tape.new_buffers:
+            owner, key = _owner(self.model, name)
+            owner._buffers[key] = next(remaining)
+        for index, name, key, _ in variant.lowered.new_state:
+            self.optimizers[index].state[self.tape.parameters[name]][key] = next(remaining)
+        for index, name, key in variant.lowered.dropped_state:
+            self.optimizers[index].state[self.tape.parameters[name]].pop(key, None)
+        for _, name in variant.lowered.late_gradients:
+            gradients.setdefault(name, self.tape.parameters[name].grad)
+            self.tape.parameters[name].grad = next(remaining)
+        for index in self.eager_updates:
+            self.optimizers[index].step()
+        for name, gradient in gradients.items():
+            self.tape.parameters[name].grad = gradient
+        return pytree.tree_unflatten(leaves, self.tape.result_spec)
+
+    def _explain_failure(self, variant: Variant, runs: dict[int, TwinRun], error: BaseException) -> None:
+        failed = variant.program.runtime.failed_call
+        if failed < 0:
+            for run in runs.values():
+                run.rollback()
+            return
+        lowered = variant.lowered
+        done = variant.program.operators[:failed]
+        updated = list(dict.fromkeys(lowered.updates[i] for i in done if i in lowered.updates))
+        if updated:
+            said = f"updated already: {', '.join(updated)}"
+            for run in runs.values():
+                run.commit()
+        else:
+            said = "parameters and optimizer state are those before the step"
+            for run in runs.values():
+                run.rollback()
+        written = {
+            lowered.buffers[b].name
+            for i in done
+            for b in lowered.operators[i].writes
+            if lowered.buffers[b].kind == "bound" and lowered.buffers[b].role == "buffer"
+        }
+        if written:
+            said += f"; module buffers written already: {', '.join(sorted(written))}"
+        where = lowered.operators[variant.program.operators[failed]]
+        error.add_note(f"lowtide: the step failed at {where.target} ({where.where.source}); {said}")
+
+    # -- variants ------------------------------------------------------------------------------------------------------
+
+    def _variant(self, runs: dict[int, TwinRun]) -> Variant:
+        key = tuple([run.key for run in runs.values()])
+        variant = self._variants.get(key)
+        if variant is None:
+            base: dict[int, int] = {}
+            total = 0
+            for index, run in runs.items():
+                base[index] = total
+                total += len(run.numbers)
+            try:
+                variant = self._variants[key] = self._build(lower(self.tape, runs, base), runs)
+            except LowtideError:
+                raise
+            except Exception as error:  # whatever cannot be planned runs eager
+                raise CaptureError(f"planning failed: {type(error).__name__}: {error}") from error
+        self.current = variant
+        return variant
+
+    def _build(self, lowered: Lowered, runs: dict[int, TwinRun]) -> Variant:
+        numbers = [number for run in runs.values() for number in run.numbers]
+
+        def value(number: Number) -> int | float:
+            return numbers[number.index]
+
+        signatures, profiles = profile_operators(lowered, self._cache, value)
+        graph = build_graph(lowered, profiles)
+        plan = self._plan(graph)
+        program = assemble(lowered, profiles, plan, numbers)
+        bindings, inputs = self._find_bindings(lowered)
+        return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs)
+
+    # -- binding -------------------------------------------------------------------------------------------------------
+
+    def _find_bindings(self, lowered: Lowered) -> tuple[list[Binding], list[tuple[int, int]]]:
+        bindings: list[Binding] = []
+        inputs: list[tuple[int, int]] = []
+        for index, buffer in enumerate(lowered.buffers):
+            if buffer.kind != "bound":
+                continue
+            root = buffer.root
+            if isinstance(root, Root) and root.kind == "input":
+                inputs.append((index, root.key))
+            else:
+                bindings.append(Binding(index, self._finder(root), buffer.name))
+        return bindings, inputs
+
+    def _finder(self, root: Root | StateRoot | None) -> Callable[[], torch.Tensor | None]:
+        if isinstance(root, StateRoot):
+            optimizer, owner, key = self.optimizers[root.optimizer], root.owner, root.key
+            if root.kind == "state":
+                parameter = self.tape.parameters[str(owner)]
+                return lambda: optimizer.state[parameter].get(key)
+            if root.kind == "hyper":
+                return lambda: optimizer.param_groups[int(owner)].get(key)
+            return lambda: getattr(optimizer, key, None)
+        assert root is not None
+        if root.kind == "constant":
+            return lambda: root.key
+        if root.kind == "gradient":
+            parameter = self.tape.parameters[root.key]
+            return lambda: parameter.grad
+        module, name = _owner(self.model, root.key)
+        registry = module._parameters if root.kind == "parameter" else module._buffers
+        return lambda: registry.get(name)
+
+    def _bind(self, variant: Variant, leaves: Sequence[Any]) -> None:
+        bind = variant.program.runtime.bind
+        for binding in variant.bindings:
+            tensor = binding.find()
+            if tensor is binding.bound:
+                continue
+            if tensor is None:
+                raise StaleBinding(f"{binding.name} is gone")
+            layout = (tensor.dtype, tensor.shape, tensor.stride())
+            if binding.layout is None:
+                binding.layout = layout
+            elif binding.layout != layout:
+                raise StaleBinding(f"{binding.name} has another shape or dtype")
+            binding.bound = tensor
+            bind(binding.buffer, tensor)
+        stale = variant.program.runtime.stale_binding()
+        if stale >= 0:
+            raise StaleBinding(f"{variant.lowered.buffers[stale].name} has another shape or dtype")
+        for buffer, leaf in variant.inputs:
+            bind(buffer, leaves[leaf], transient=True)
+
+    # -- accounting ----------------------------------------------------------------------------------------------------
+
+    def _account(self, variant: Variant, runs: dict[int, TwinRun], seconds: float) -> None:
+        runtime = variant.program.runtime
+        stats = runtime.stats
+        operators = variant.program.operators
+        self.report = RunReport(seconds, stats.highest_end, stats.misses, stats.unplanned_peak)
+        for call, _ in runtime.escapes:
+            operator = variant.lowered.operators[operators[call]]
+            self.report.escapes.append(f"{operator.target} ({operator.where.source})")
+        missed = runtime.missed_calls
+        if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
+            self._replan(variant, runs, [operators[call] for call in missed])
+
+    def _replan(self, variant: Variant, runs: dict[int, TwinRun], missed: Sequence[int]) -> None:
+        """A request outgrew its profile: that operator is profiled again and the step planned again."""
+        for index in missed:
+            self._cache.forget(variant.signatures[index])
+        key = next(k for k, v in self._variants.items() if v is variant)
+        replans = variant.replans + 1
+        variant.program.runtime.close()
+        renewed = self._build(variant.lowered, runs)
+        renewed.replans = replans
+        self._variants[key] = self.current = renewed
+
+    def close(self) -> None:
+        """Gives the arena memory of every variant back."""
+        for variant in self._variants.values():
+            variant.program.runtime.close()
+        self._variants.clear()
+
+    @property
+    def plans(self) -> list[_core.Plan]:
+        """The plan of every variant, in the order they were needed."""
+        return [variant.plan for variant in self._variants.values()]
+
+
+def _owner(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
+    path, _, key = name.rpartition(".")
+    return model.get_submodule(path), key

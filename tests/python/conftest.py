@@ -1,0 +1,18 @@
+import os
+import tempfile
+
+# Before lowtide is used: profiles of test runs go to a directory of their own, and nothing is announced.
+os.environ.setdefault("LOWTIDE_CACHE_DIR", tempfile.mkdtemp(prefix="lowtide-test-"))
+os.environ.setdefault("LOWTIDE_QUIET", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tests that are not about threads use one: parallel regions crawl when several processes share two cores."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(1)

@@ -1,0 +1,145 @@
+"""What cannot be planned still trains, with the same numbers: by an eager update, or eager altogether."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from step_models import pair, plain_step, run_both, same, small_batches
+
+
+class GlobalNorm(torch.optim.Optimizer):
+    """Couples all parameters: no rule for one of them alone."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norm = torch.stack([p.grad.norm() for p in parameters]).norm()
+        for p in parameters:
+            p.sub_(p.grad / (norm + 1), alpha=0.01)
+
+
+class Noisy(torch.optim.Optimizer):
+    """Draws random numbers in its step."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(p.grad + 0.01 * torch.randn_like(p), alpha=group["lr"])
+
+
+@pytest.mark.parametrize("zero_last", [True, False])
+@pytest.mark.parametrize("optimizer", [GlobalNorm, Noisy, lambda p: torch.optim.Adafactor(p)])
+def test_an_inexpressible_update_is_made_eagerly(optimizer, zero_last):
+    def make(model, opt):
+        def step(batch):
+            if not zero_last:
+                opt.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+            loss.backward()
+            opt.step()
+            if zero_last:
+                opt.zero_grad()
+            return loss.detach()
+
+        return step
+
+    eager, planned = pair("cnn", optimizer, make)
+    for index, batch in enumerate(small_batches("cnn", 6)):
+        assert same(*run_both(eager, planned, index, batch))
+    assert same(eager.state(), planned.state())
+    assert planned.step.stats()["eager_calls"] == 0
+    assert "optimizer.step() runs eagerly" in planned.step.explain_guards()
+
+
+def test_a_step_that_reads_a_value_runs_eager_with_one_warning_that_names_the_line():
+    def make(model, opt):
+        def step(batch):
+            opt.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+            if loss.item() > 0:  # the planted line
+                loss.backward()
+            opt.step()
+            return loss.detach()
+
+        return step
+
+    eager, planned = pair("mlp", "adam", make, on_unsupported="eager")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for index, batch in enumerate(small_batches("mlp", 3)):
+            assert same(*run_both(eager, planned, index, batch))
+    assert same(eager.state(), planned.state())
+    messages = [str(w.message) for w in caught if "lowtide" in str(w.message)]
+    assert len(messages) == 1
+    assert ".item()" in messages[0]
+    lines = Path(__file__).read_text().splitlines()
+    planted = next(number for number, line in enumerate(lines, 1) if "the planted" + " line" in line)
+    assert f"test_fallbacks.py:{planted}" in messages[0]
+
+
+def test_raise_on_request():
+    import lowtide
+
+    _, planned = pair("mlp", "adam", lambda model, opt: lambda batch: model(batch["x"]).sum().item())
+    with pytest.raises(lowtide.CaptureError, match=r"\.item\(\)"):
+        planned.step(next(small_batches("mlp", 1)))
+
+
+def test_capture_leaves_everything_as_it_was_even_when_it_fails():
+    def make(model, opt):
+        def step(batch):
+            plain_step(model, opt)(batch)
+            model.seen = batch["x"]
+            raise ValueError("planted")
+
+        return step
+
+    _, planned = pair("cnn", "adam", make)
+    model, optimizer = planned.model, planned.optimizer
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    attributes = [dict(module.__dict__) for module in model.modules()]
+    identities = [id(tensor) for tensor in model.state_dict(keep_vars=True).values()]
+    versions = [tensor._version for tensor in model.state_dict(keep_vars=True).values()]
+    batch = next(small_batches("cnn", 1))
+    random_state = torch.get_rng_state()
+    own_step = optimizer.__dict__.get("step")
+    import lowtide
+
+    with pytest.raises(lowtide.CaptureError, match=r"ValueError: planted .*test_fallbacks\.py"):
+        planned.step(batch)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert same(before, dict(model.state_dict()))
+    assert [dict(module.__dict__) for module in model.modules()] == attributes
+    assert [id(tensor) for tensor in model.state_dict(keep_vars=True).values()] == identities
+    assert [tensor._version for tensor in model.state_dict(keep_vars=True).values()] == versions
+    assert optimizer.__dict__.get("step") is own_step
+    assert not optimizer.state
+    assert torch.equal(model[0].weight.grad, torch.ones_like(model[0].weight))
+    assert all(p.grad is None for p in list(model.parameters())[1:])
+
+
+def test_numbers_from_python_are_not_frozen():
+    import random
+
+    import lowtide
+
+    def make(model, opt):
+        def step(batch):
+            return (model(batch["x"]) * random.random()).sum().detach()
+
+        return step
+
+    _, planned = pair("mlp", "adam", make)
+    with pytest.raises(lowtide.CaptureError, match="random"):
+        planned.step(next(small_batches("mlp", 1)))

@@ -1,0 +1,123 @@
+"""By lowtide.measure(): what a step takes is what its plan says, from the first step on."""
+
+import pytest
+import torch
+
+import lowtide
+from step_models import MODELS, OPTIMIZERS, batches, pair, small_batches
+
+UNPLANNED_LIMIT = 64 * 1024
+
+
+def kept_bytes(step):
+    """Bytes that the planned step makes and the caller keeps: outputs, gradients, new optimizer state."""
+    return sum(b.nbytes for b in step._current.current.lowered.buffers if b.kind == "made")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("optimizer", ["adam", "adam_fused"])
+@pytest.mark.parametrize("model", MODELS)
+def test_predicted_is_measured_on_every_step(model, optimizer, threads):
+    torch.set_num_threads(threads)
+    _, planned = pair(model, optimizer)
+    size = {} if threads == 1 else {"batch": 4, "length": 32}
+    for index, batch in enumerate(batches(model, 4, **size)):
+        if index == 0:
+            # Profiles are taken before the first step: take them on another copy, so that the step is measured alone.
+            _, other = pair(model, optimizer)
+            other.step(batch)
+            other.step.close()
+        with lowtide.measure() as used:
+            loss = planned.step(batch)
+        plan, stats = planned.step.plan, planned.step.stats()
+        assert used.arena_bytes == plan.arena_bytes == stats["served_bytes"], index
+        assert stats["misses"] == 0 and stats["unplanned_bytes"] == 0, index
+        if index > 0:  # the first call also captures and assembles
+            unplanned = used.peak_bytes - plan.arena_bytes - kept_bytes(planned.step)
+            assert unplanned <= UNPLANNED_LIMIT, (index, unplanned)
+        del loss
+
+
+def test_planned_beats_eager_where_the_update_has_temporaries():
+    """foreach updates make temporaries as large as all parameters; planned per parameter they vanish."""
+
+    def many(p):
+        return torch.optim.Adam(p, foreach=True)
+
+    eager, planned = pair("bert", many, keep_grads=False)
+    peaks = []
+    for side in (eager, planned):
+        for index, batch in enumerate(small_batches("bert", 3)):
+            with lowtide.measure() as used:
+                side.step(batch)
+            if index == 2:
+                peaks.append(used.peak_bytes)
+    assert peaks[1] < peaks[0]
+
+
+def test_measure_counts_eager_code_exactly():
+    with lowtide.measure() as used:
+        a = torch.empty(1000, dtype=torch.float32)
+        b = torch.empty(500, dtype=torch.float64)
+        assert used.current_bytes == 8000
+        del a
+        assert used.current_bytes == 4000
+        c = torch.empty(250, dtype=torch.float32)
+    assert (used.current_bytes, used.peak_bytes, used.allocations) == (5000, 8000, 3)
+    del b, c
+
+
+def test_measure_ignores_what_was_there_before_and_nests():
+    before = torch.empty(1000)
+    with lowtide.measure() as outer:
+        with lowtide.measure() as inner:
+            inside = torch.empty(10)
+        del before
+        assert inner.current_bytes == 40
+        assert outer.current_bytes == 40
+        del inside
+        assert outer.current_bytes == 0
+    assert outer.peak_bytes == 40
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_close_gives_the_memory_back(optimizer):
+    from lowtide import _torch
+
+    before = _torch.arena_usable_bytes()
+    _, planned = pair("cnn", optimizer)
+    with lowtide.measure() as used:
+        for batch in small_batches("cnn", 2):
+            planned.step(batch)
+        assert _torch.arena_usable_bytes() >= planned.step.plan.arena_bytes
+        arena = used.arena_bytes
+        planned.step.close()
+        assert used.arena_bytes <= max(0, before)
+    assert arena > 0
+    assert _torch.arena_usable_bytes() == before
+    planned.step(next(small_batches("cnn", 1)))  # still works, eager
+    assert planned.step.stats()["eager_calls"] == 1
+
+
+def test_budget_is_hard_and_says_what_is_missing():
+    _, planned = pair("cnn", "adam", memory_budget="100KB")
+    before = {key: value.clone() for key, value in planned.model.state_dict().items()}
+    with pytest.raises(lowtide.InfeasibleError) as caught:
+        planned.step(next(small_batches("cnn", 1)))
+    error = caught.value
+    assert error.bound_bytes > 100_000
+    assert error.culprits
+    assert all(torch.equal(before[key], value) for key, value in planned.model.state_dict().items())
+    assert not planned.optimizer.state
+
+
+@pytest.mark.parametrize("budget", ["6GiB", 6 * 2**30, 1.5])
+def test_budget_that_fits(budget):
+    _, planned = pair("mlp", "adam", memory_budget=budget)
+    planned.step(next(small_batches("mlp", 1)))
+    assert planned.step.stats()["eager_calls"] == 0
+
+
+def test_malformed_budget_is_refused_at_once():
+    with pytest.raises((ValueError, lowtide.LowtideError), match="6 elephants"):
+        pair("mlp", "adam", memory_budget="6 elephants")
