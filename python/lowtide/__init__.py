@@ -20,6 +20,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .capturing import capture
     from .compiling import CompiledStep, compile
     from .measuring import measure
 
@@ -35,6 +36,7 @@ __all__ = [
     "LimitError",
     "LowtideError",
     "Plan",
+    "capture",
     "compile",
     "measure",
     "plan",
@@ -42,7 +44,12 @@ __all__ = [
 ]
 
 # Names that need torch, found when they are first asked for.
-_NEEDS_TORCH = {"CompiledStep": ".compiling", "compile": ".compiling", "measure": ".measuring"}
+_NEEDS_TORCH = {
+    "CompiledStep": ".compiling",
+    "capture": ".capturing",
+    "compile": ".compiling",
+    "measure": ".measuring",
+}
 
 
 def __getattr__(name: str) -> Any:

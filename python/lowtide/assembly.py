@@ -65,12 +65,19 @@ def _correct(tree: Any, corrected: dict[int, tuple[Ref, Ref]]) -> Any:
     return tree
 
 
+def assume_profiles(lowered: Lowered) -> list[OpProfile]:
+    """Profiles without running anything: every operator allocates its results and nothing else."""
+    return [_assumed(operator) for operator in lowered.operators]
+
+
+def _assumed(operator: Operator) -> OpProfile:
+    made = zip(operator.results, operator.made, strict=True)
+    return OpProfile(tuple(Request(_extent(ref), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
+
+
 def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
     if is_collective(operator):
-        # Alone, a collective would wait for the other ranks for ever: assume that it allocates its results.
-        made = zip(operator.results, operator.made, strict=True)
-        requests = tuple(Request(_extent(ref), i, -1) for i, (ref, new) in enumerate(made) if ref is not None and new)
-        return OpProfile(requests, 0, 0)
+        return _assumed(operator)  # alone, it would wait for the other ranks for ever
     try:
         return take_profile(operator.target, operator.arguments, operator.results, operator.made, number)
     except CaptureError as error:

@@ -17,11 +17,12 @@ import torch
 import torch.utils._pytree as pytree
 
 from . import _core, _torch
-from .capture import capture_step
+from .capturing import optimizers_of
 from .errors import CaptureError
 from .guards import MODE_NAMES, ModelGuard, read_arguments, read_modes, read_optimizers
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
+from .tape import capture_step
 
 MAX_CAPTURES = 8
 
@@ -325,13 +326,7 @@ def compile(
             compile, model=model, optimizer=optimizer, memory_budget=memory_budget, latency_budget=latency_budget,
             keep_grads=keep_grads, on_unsupported=on_unsupported,
         )  # fmt: skip
-    if optimizer is None:
-        optimizers: list[torch.optim.Optimizer] = []
-    elif isinstance(optimizer, torch.optim.Optimizer):
-        optimizers = [optimizer]
-    else:
-        optimizers = list(optimizer)
     return CompiledStep(
-        function, model=model, optimizers=optimizers, memory_budget=memory_budget, latency_budget=latency_budget,
-        keep_grads=keep_grads, on_unsupported=on_unsupported,
+        function, model=model, optimizers=optimizers_of(optimizer), memory_budget=memory_budget,
+        latency_budget=latency_budget, keep_grads=keep_grads, on_unsupported=on_unsupported,
     )  # fmt: skip

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from . import _core
-from .capture import Root, Tape, UpdateMark
 from .errors import CaptureError
 from .optimizer_twin import TwinRun
 from .profiles import positional
 from .recorder import LIFT, Call, Ref, Where, refs_in
+from .tape import Root, Tape, UpdateMark
 from .update_template import Number, UpdateTemplate
 
 CLONE = torch.ops.aten.clone.default
@@ -163,8 +163,10 @@ class _Lowering:
         made: list[bool] = []
         for ref in results:
             made.append(ref is not None and ref.buffer not in self.known)
-            if ref is not None:
+            if ref is not None and ref.buffer not in self.known:
                 self.known.add(ref.buffer)
+                buffer = self.lowered.buffers[ref.buffer]
+                buffer.name = f"{target} of {where.module}" if where.module else str(target)
         if results and not any(made) and not writes:
             return  # a view
         self.lowered.operators.append(Operator(target, arguments, results, made, writes, where))

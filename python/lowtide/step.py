@@ -12,12 +12,12 @@ import torch.utils._pytree as pytree
 
 from . import _core
 from .assembly import Program, assemble, build_graph, profile_operators
-from .capture import Root, Tape, UpdateMark
 from .errors import CaptureError, LowtideError
 from .lowering import Lowered, StateRoot, check_last, lower
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profiles import OpProfile, ProfileCache
 from .recorder import Ref
+from .tape import Root, Tape, UpdateMark
 from .update_template import Number
 
 _MAX_REPLANS = 3

@@ -1,0 +1,56 @@
+"""`lowtide.capture`: the graph of a step, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from . import _core
+from .assembly import assume_profiles, build_graph
+from .lowering import lower
+from .optimizer_twin import OptimizerTwin, TwinRun
+from .tape import capture_step
+
+
+def optimizers_of(
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
+) -> list[torch.optim.Optimizer]:
+    """None, one or several optimizers, as a list."""
+    if optimizer is None:
+        return []
+    return [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+
+
+def capture(
+    function: Callable[..., Any],
+    *,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+    example: tuple[Any, ...],
+) -> _core.Graph:
+    """The graph of `function(*example)`: operators, buffers and versions of forward, backward and update.
+
+    Nothing is computed and nothing is changed. Sizes are those of the tensors; what operators need inside (workspaces)
+    and how long they take is known only to `compile`, which runs each of them once.
+
+        graph = lowtide.capture(train_step, model=model, optimizer=optimizer, example=(batch,))
+        print(graph.summary())
+    """
+    optimizers = optimizers_of(optimizer)
+    tape = capture_step(function, model=model, optimizers=optimizers, args=example, kwargs={})
+    runs: dict[int, TwinRun] = {}
+    first_number: dict[int, int] = {}
+    try:
+        total = 0
+        for mark in tape.updates:
+            twin = OptimizerTwin(optimizers[mark.optimizer], [tape.parameters[name] for name in mark.gradients])
+            runs[mark.optimizer] = twin.run()
+            first_number[mark.optimizer] = total
+            total += len(runs[mark.optimizer].numbers)
+        lowered = lower(tape, runs, first_number)
+    finally:
+        for run in runs.values():
+            run.rollback()
+    return build_graph(lowered, assume_profiles(lowered))
