@@ -11,6 +11,7 @@ import torch
 from . import _core, _torch
 from .errors import CaptureError
 from .lowering import Lowered, Operator, is_collective, is_random
+from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
 from .recorder import Ref
 from .update_template import Number
@@ -30,7 +31,7 @@ def profile_operators(
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
             signature = signature_of(operator.target, operator.arguments)
-            profile = cache.get(signature)
+            profile = cache.get(signature) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
                 profile = _profile(operator, number)
                 cache.put(signature, profile)
@@ -70,14 +71,17 @@ def assume_profiles(lowered: Lowered) -> list[OpProfile]:
     return [_assumed(operator) for operator in lowered.operators]
 
 
+def can_run_alone(operator: Operator) -> bool:
+    """Whether it may run on scratch tensors: not a collective, which would wait for ever, nor the user's own rule."""
+    return not is_collective(operator) and operator.target is not OPAQUE_UPDATE
+
+
 def _assumed(operator: Operator) -> OpProfile:
     made = zip(operator.results, operator.made, strict=True)
     return OpProfile(tuple(Request(_extent(ref), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
 
 
 def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
-    if is_collective(operator):
-        return _assumed(operator)  # alone, it would wait for the other ranks for ever
     try:
         return take_profile(operator.target, operator.arguments, operator.results, operator.made, number)
     except CaptureError as error:

@@ -258,6 +258,8 @@ class CompiledStep:
         lines = [f"capture {index + 1}: {reason}" for index, reason in enumerate(self._history)]
         for step in self._captures.values():
             lines += [f"optimizer.step() runs eagerly: {reason}" for reason in step.eager_updates.values()]
+            opaque = step.current.lowered.opaque if step.current else []
+            lines += [f"{name} is updated by the rule itself: {reason}" for _, name, reason in opaque]
         if self._unsupported is not None:
             lines.append(f"runs eager: {self._unsupported}")
         return "\n".join(lines)

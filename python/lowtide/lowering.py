@@ -15,7 +15,8 @@ import torch
 
 from . import _core
 from .errors import CaptureError
-from .optimizer_twin import TwinRun
+from .opaque_update import OPAQUE_UPDATE
+from .optimizer_twin import NotExpressible, TwinRun
 from .profiles import positional
 from .recorder import LIFT, Call, Ref, Where, refs_in
 from .tape import Root, Tape, UpdateMark
@@ -72,6 +73,7 @@ class Lowered:
     new_state: list[tuple[int, str, str, Ref]] = field(default_factory=list)  # optimizer, parameter, key, where
     dropped_state: list[tuple[int, str, str]] = field(default_factory=list)
     updates: dict[int, str] = field(default_factory=dict)  # operator index -> parameter whose update it belongs to
+    opaque: list[tuple[int, str, str]] = field(default_factory=list)  # optimizer, parameter, why: by the rule itself
     late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
 
@@ -195,7 +197,11 @@ class _Lowering:
             if run is None:
                 continue
             for name, gradient in mark.gradients.items():
-                template, first = run.template(self.tape.parameters[name], gradient.strides)
+                try:
+                    template, first = run.template(self.tape.parameters[name], gradient.strides)
+                except NotExpressible as error:
+                    self._add_opaque_update(mark, name, gradient, str(error))
+                    continue
                 self._add_update(mark, name, gradient, template, self.number_base[mark.optimizer] + first)
 
     def _add_update(
@@ -220,6 +226,17 @@ class _Lowering:
         for key, ref in template.new_state.items():
             self.lowered.new_state.append((mark.optimizer, name, key, window(ref)))
         self.lowered.dropped_state += [(mark.optimizer, name, key) for key in template.dropped_state]
+
+    def _add_opaque_update(self, mark: UpdateMark, name: str, gradient: Ref, reason: str) -> None:
+        """The rule has been proven to treat each parameter on its own, but has no template for this one."""
+        parameter = self.tape.parameters[name]
+        there = self._tape_buffer(self.parameter_of[name])
+        window = Ref(there, parameter.dtype, tuple(parameter.shape), parameter.stride(), 0)
+        arguments = [window, self._tape_window(gradient), -1]  # its key comes with the program
+        self.lowered.updates[len(self.lowered.operators)] = name
+        where = Where(mark.where.source, name)
+        self.lowered.operators.append(Operator(OPAQUE_UPDATE, arguments, [], [], [there], where))
+        self.lowered.opaque.append((mark.optimizer, name, reason))
 
     def _update_buffer(
         self, mark: UpdateMark, name: str, gradient: Ref, template: UpdateTemplate, recorded: int

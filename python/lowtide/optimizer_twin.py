@@ -24,7 +24,7 @@ from torch.nn import Parameter
 
 from .optimizer_classes import StateWatch, layout_of, marks_of, own_entries, partition, place_of, state_form
 from .optimizer_probe import probe
-from .optimizer_snapshot import Snapshot, containers_of
+from .optimizer_snapshot import Snapshot, containers_of, run_rule
 from .optimizer_stage import Stage
 from .update_ledger import Ledger, NotExpressible, Number
 from .update_template import Rehearsed, Subject, UpdateTemplate, trace_update
@@ -127,6 +127,7 @@ class TwinRun:
         self._before = before
         self._ledgers = ledgers
         self._states = states
+        self._by_rule: set[int] = set()  # parameters that `update` has updated, state included
         self._open = True
 
     def template(
@@ -158,6 +159,24 @@ class TwinRun:
             self._twin._templates[key] = template
         return template, self._first[place]
 
+    def update(self, parameter: Parameter, gradient: Tensor) -> None:
+        """Runs the user's rule itself on one parameter, for a rule that has no template for it."""
+        optimizer = self._before.optimizer
+        group = self._before.groups[self._classes[self._class_of[id(parameter)]].group][1]
+        own = own_entries(group, place_of(parameter, group))
+        state: dict[Tensor, dict[str, Any]] = {}
+        if parameter in optimizer.state:
+            state[parameter] = optimizer.state[parameter]
+        clone = self._before.clone([{**group, **own, "params": [parameter]}], state)
+        kept, parameter.grad = parameter.grad, gradient
+        try:
+            run_rule(clone)
+        finally:
+            parameter.grad = kept
+        if parameter in clone.state:
+            optimizer.state[parameter] = clone.state[parameter]
+        self._by_rule.add(id(parameter))
+
     def commit(self) -> None:
         """After the program, once new tensor state is stored: writes Python numbers to every parameter's state."""
         self._check_open("commit")
@@ -166,8 +185,9 @@ class TwinRun:
         newcomers: set[int] = set()
         for one, state in zip(self._classes, self._states, strict=True):
             old = one.state
+            members = [member for member in one.members if id(member) not in self._by_rule]
             if state is None:
-                for member in one.members if old is not None else ():
+                for member in members if old is not None else ():
                     optimizer.state.pop(member, None)
                 twin._stale = twin._stale or old is not None
                 continue
@@ -177,7 +197,7 @@ class TwinRun:
             )
             reshaped = old is None or old.keys() != state.keys()
             if python or reshaped:
-                for member in one.members:
+                for member in members:
                     _write(optimizer.state[member], python, state)
             if old is None:
                 newcomers.update(map(id, one.members))
@@ -186,6 +206,7 @@ class TwinRun:
             for parameter in [one for group in optimizer.param_groups for one in group["params"]]:
                 if id(parameter) in newcomers:
                     optimizer.state[parameter] = optimizer.state.pop(parameter)
+        twin._stale = twin._stale or bool(self._by_rule)
         if not twin._stale:
             twin._watch.settle()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ import torch
 import torch.utils._pytree as pytree
 
 from . import _core
-from .assembly import Program, assemble, build_graph, profile_operators
+from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
 from .errors import CaptureError, LowtideError
 from .lowering import Lowered, StateRoot, check_last, lower
+from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profiles import OpProfile, ProfileCache
 from .recorder import Ref
@@ -50,6 +52,7 @@ class Variant:
     program: Program
     bindings: list[Binding]
     inputs: list[tuple[int, int]]  # buffer, leaf
+    rules: list[int]  # keys of opaque updates
     replans: int = 0
 
 
@@ -95,6 +98,7 @@ class CapturedStep:
         if self._free_gradients:
             for name in tape.new_gradients:
                 tape.new_gradients[name] = None
+        self._runs: dict[int, TwinRun] = {}
         self.current: Variant | None = None
         self.report = RunReport()
 
@@ -103,6 +107,7 @@ class CapturedStep:
     def run(self, leaves: Sequence[Any]) -> Any:
         """One step on these argument leaves; gives what the function gives."""
         runs, variant = self._rehearse()
+        self._runs = runs
         try:
             self._bind(variant, leaves)
             numbers = [number for run in runs.values() for number in run.numbers]
@@ -207,13 +212,8 @@ class CapturedStep:
         key = tuple([run.key for run in runs.values()])
         variant = self._variants.get(key)
         if variant is None:
-            base: dict[int, int] = {}
-            total = 0
-            for index, run in runs.items():
-                base[index] = total
-                total += len(run.numbers)
             try:
-                variant = self._variants[key] = self._build(lower(self.tape, runs, base), runs)
+                variant = self._variants[key] = self._build(lower(self.tape, runs, _first_numbers(runs)), runs)
             except LowtideError:
                 raise
             except Exception as error:  # whatever cannot be planned runs eager
@@ -227,12 +227,24 @@ class CapturedStep:
         def value(number: Number) -> int | float:
             return numbers[number.index]
 
+        rules = self._register_rules(lowered)
         signatures, profiles = profile_operators(lowered, self._cache, value)
         graph = build_graph(lowered, profiles)
         plan = self._plan(graph)
         program = assemble(lowered, profiles, plan, numbers)
         bindings, inputs = self._find_bindings(lowered)
-        return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs)
+        return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, rules)
+
+    def _register_rules(self, lowered: Lowered) -> list[int]:
+        """Gives every opaque update its rule to call: the one of the step that is running then."""
+        opaque = [operator for operator in lowered.operators if operator.target is OPAQUE_UPDATE]
+        for operator, (index, name, _) in zip(opaque, lowered.opaque, strict=True):
+            rule = functools.partial(self._update_by_rule, index, self.tape.parameters[name])
+            operator.arguments[-1] = register_rule(rule)
+        return [operator.arguments[-1] for operator in opaque]
+
+    def _update_by_rule(self, optimizer: int, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> None:
+        self._runs[optimizer].update(parameter, gradient)
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
@@ -299,7 +311,7 @@ class CapturedStep:
         for call, _ in runtime.escapes:
             operator = variant.lowered.operators[operators[call]]
             self.report.escapes.append(f"{operator.target} ({operator.where.source})")
-        missed = runtime.missed_calls
+        missed = [call for call in runtime.missed_calls if can_run_alone(variant.lowered.operators[operators[call]])]
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
             self._replan(variant, runs, [operators[call] for call in missed])
 
@@ -309,7 +321,7 @@ class CapturedStep:
             self._cache.forget(variant.signatures[index])
         key = next(k for k, v in self._variants.items() if v is variant)
         replans = variant.replans + 1
-        variant.program.runtime.close()
+        _dispose(variant)
         renewed = self._build(variant.lowered, runs)
         renewed.replans = replans
         self._variants[key] = self.current = renewed
@@ -317,7 +329,7 @@ class CapturedStep:
     def close(self) -> None:
         """Gives the arena memory of every variant back."""
         for variant in self._variants.values():
-            variant.program.runtime.close()
+            _dispose(variant)
         self._variants.clear()
 
     @property
@@ -329,3 +341,19 @@ class CapturedStep:
 def _owner(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
     path, _, key = name.rpartition(".")
     return model.get_submodule(path), key
+
+
+def _first_numbers(runs: dict[int, TwinRun]) -> dict[int, int]:
+    """Where each optimizer's numbers begin among all of them."""
+    first: dict[int, int] = {}
+    total = 0
+    for index, run in runs.items():
+        first[index] = total
+        total += len(run.numbers)
+    return first
+
+
+def _dispose(variant: Variant) -> None:
+    variant.program.runtime.close()
+    for key in variant.rules:
+        forget_rule(key)

@@ -19,6 +19,20 @@ auto& at_index(T& list, int index) {  // program ids are ints, as the front end 
 // The arena's memory is nobody's to free while the program has it.
 void keep_in_place(void*) {}
 
+// A Python object for a tensor or storage counts as one use for as long as it exists, and it exists for as long as
+// there is another use; so it says nothing about whether anybody holds it. Its own reference count does.
+template <typename Impl>
+std::size_t uses_but_python(const Impl& impl, std::size_t uses) {
+  return impl.pyobj_slot()->load_pyobj() == nullptr ? uses : uses - 1;
+}
+
+template <typename Impl>
+bool is_held(const Impl& impl, std::size_t uses, std::size_t own_uses) {
+  const auto* slot = impl.pyobj_slot();
+  const bool by_python = slot->load_pyobj() != nullptr && !slot->has_unique_reference();
+  return by_python || uses_but_python(impl, uses) != own_uses;
+}
+
 bool same_number(const c10::IValue& a, const c10::IValue& b) {
   if (a.isDouble() && b.isDouble()) return a.toDouble() == b.toDouble();
   return a.isInt() && b.isInt() && a.toInt() == b.toInt();
@@ -121,7 +135,9 @@ void Program::build_stack(Call& call) {
 
 void Program::note_use_counts() {
   own_uses_.resize(values_.size());
-  for (std::size_t v = 0; v < values_.size(); ++v) own_uses_[v] = values_[v].use_count();
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    own_uses_[v] = uses_but_python(*values_[v].unsafeGetTensorImpl(), values_[v].use_count());
+  }
 }
 
 // -- binding
@@ -270,9 +286,11 @@ void Program::take_result(int index, const c10::IValue& result, std::size_t* pos
 
 void Program::end_life(int index, int buffer) {
   Buffer& owner = at_index(buffers_, buffer);
-  bool held = false;
-  for (const int value : owner.values) held |= at_index(values_, value).use_count() != at_index(own_uses_, value);
-  held |= owner.storage.use_count() != owner.values.size() + 1;
+  bool held = is_held(*owner.storage.unsafeGetStorageImpl(), owner.storage.use_count(), owner.values.size() + 1);
+  for (const int value : owner.values) {
+    const at::Tensor& tensor = at_index(values_, value);
+    held |= is_held(*tensor.unsafeGetTensorImpl(), tensor.use_count(), at_index(own_uses_, value));
+  }
   if (held) {
     escapes_.push_back({index, owner.bytes});
     if (!owner.elsewhere) {

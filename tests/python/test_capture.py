@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
-from step_models import MODELS, OPTIMIZERS, plain_step, same
 
 import lowtide
+from step_models import MODELS, OPTIMIZERS, plain_step, same
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -61,6 +61,41 @@ def test_an_inexpressible_update_is_made_eagerly(optimizer, zero_last):
     assert "optimizer.step() runs eagerly" in planned.step.explain_guards()
 
 
+class ByShape(torch.optim.Optimizer):
+    """Its numbers depend on the parameter's shape: what a one-element twin passes is not what a parameter needs."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.01, "calls": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["calls"] += 1
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["average"] = torch.zeros_like(p)
+                state["average"].lerp_(p.grad, 0.1)
+                p.sub_(state["average"], alpha=group["lr"] / p.numel() ** 0.5 / group["calls"])
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "gpt2"])
+def test_a_rule_without_a_template_is_called_in_the_program_parameter_by_parameter(model):
+    eager, planned = pair(model, ByShape, keep_grads=False)
+    for index, batch in enumerate(small_batches(model, 6)):
+        assert same(*run_both(eager, planned, index, batch))
+    for part in ("model", "optimizer"):
+        assert same(eager.state()[part], planned.state()[part])
+    assert planned.step.stats()["eager_calls"] == 0
+    assert planned.step.stats()["escapes"] == []
+    explained = planned.step.explain_guards()
+    assert "is updated by the rule itself: ByShape" in explained
+    names = [planned.step.graph.op_name(op) for op in range(planned.step.graph.num_ops)]
+    assert names.count("lowtide.opaque_update.default") == len(list(planned.model.parameters()))
+
+
 def test_a_step_that_reads_a_value_runs_eager_with_one_warning_that_names_the_line():
     def make(model, opt):
         def step(batch):

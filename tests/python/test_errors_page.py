@@ -1,0 +1,122 @@
+"""docs/errors.md: every code has an entry, and its samples are the messages that the library gives."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lowtide import _core, errors
+
+ROOT = Path(__file__).parents[2]
+CODE = re.compile(r"^  (\w+) = (\d+),", re.MULTILINE)
+ENTRY = re.compile(r"^### E(\d+): (\w+)\n\n    (.+)\n\nCause: .+?\bDo: ", re.MULTILINE | re.DOTALL)
+CASE = re.compile(r'\{"\w+", ErrorCode::(\w+),\s+((?:"[^"]*"\s*)+),')
+
+STATUS = (ROOT / "include/lowtide/status.h").read_text()
+PAGE = (ROOT / "docs/errors.md").read_text()
+SAMPLES = {f"E{number}": sample.split("\n")[0] for number, _, sample in ENTRY.findall(PAGE)}
+
+
+def builder_with(name: str, **options) -> tuple[_core.GraphBuilder, int]:
+    builder = _core.GraphBuilder()
+    options = {"resident": True, "initial": True, "role": "parameter", "name": name, **options}
+    return builder, builder.buffer(4096, **options)
+
+
+def planned() -> tuple[_core.GraphBuilder, int]:
+    return builder_with("h", resident=False, initial=False, role="activation")
+
+
+def small_step() -> _core.Graph:
+    builder, w = builder_with("w")
+    h = builder.buffer(4096, resident=False, initial=False, role="activation", name="h")
+    builder.op("mm", [builder.value(w, "float32", [1024])], [h], time_ns=10, source="train.py:3")
+    return builder.build()
+
+
+def unknown_id():
+    _core.GraphBuilder().op("mul", [7], [])
+
+
+def invalid_buffer():
+    builder_with("h", resident=False)
+
+
+def read_of_nothing():
+    builder, h = planned()
+    builder.value(h, "float32", [1])
+
+
+def stale_read():
+    builder, w = builder_with("w")
+    value = builder.value(w, "float32", [1024])
+    builder.op("add_", [value], [w])
+    builder.op("mul", [value], [])
+
+
+def duplicate_write():
+    builder, h = planned()
+    builder.op("copy", [], [h, h])
+
+
+def invalid_shape():
+    builder, w = builder_with("w")
+    builder.value(w, "float32", [8, -1])
+
+
+def size_overflow():
+    _core.GraphBuilder().buffer(1 << 63, resident=False, initial=False, role="activation", name="h")
+
+
+def edge_against_program():
+    builder = _core.GraphBuilder()
+    builder.order(*reversed([builder.op(name, [], []) for name in ("a", "b")]))
+
+
+def never_written():
+    planned()[0].build()
+
+
+MAKERS = {
+    "E101": unknown_id,
+    "E102": invalid_buffer,
+    "E103": read_of_nothing,
+    "E104": stale_read,
+    "E105": duplicate_write,
+    "E106": invalid_shape,
+    "E107": size_overflow,
+    "E108": edge_against_program,
+    "E109": never_written,
+    "E301": lambda: _core.plan(small_step(), memory_budget=4096),
+    "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),
+    "E501": lambda: _core.plan(small_step(), layout="best"),
+    "E502": lambda: _core.parse_bytes("6 elephants"),
+    "E503": lambda: _core.plan(small_step(), memory_budget=1.5),
+}
+
+
+def test_every_code_has_an_entry() -> None:
+    entries = [(name, number) for number, name, _ in ENTRY.findall(PAGE)]
+    assert entries == CODE.findall(STATUS)
+
+
+@pytest.mark.parametrize("code", MAKERS)
+def test_sample_is_what_is_raised(code: str) -> None:
+    with pytest.raises((errors.LowtideError, ValueError)) as raised:
+        MAKERS[code]()
+    assert str(raised.value) == f"{code}: {SAMPLES[code]}"
+
+
+def test_samples_of_wrong_plans_are_those_of_the_verifier() -> None:
+    """verify_test.cc holds verify() to these messages, or to a part of them."""
+    cases: dict[str, list[str]] = {}
+    for name, literals in CASE.findall((ROOT / "tests/cpp/verify_test.cc").read_text()):
+        cases.setdefault(name, []).append("".join(re.findall(r'"([^"]*)"', literals)))
+    for name, number in CODE.findall(STATUS):
+        if number.startswith("2"):
+            assert any(message in SAMPLES[f"E{number}"] for message in cases[name]), name
+
+
+def test_every_sample_is_held_to_something() -> None:
+    unchecked = {code for code in SAMPLES if code not in MAKERS and not code.startswith("E2")}
+    assert unchecked == {"E401"}  # four thousand million ops would have to be made
