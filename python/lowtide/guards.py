@@ -63,18 +63,26 @@ class ModelGuard:
     def refresh(self) -> None:
         """Reads the model's structure anew."""
         self._modules = list(self._model.modules())
-        self._children = [tuple(module._modules.values()) for module in self._modules]
+        self._registries = [module._modules for module in self._modules]
+        self._children = self._read_children()
+        self._hooks = [
+            hooks for m in self._modules for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks)
+        ]
+        self._ids = tuple(map(id, self._modules))
         self.parameters = dict(self._model.named_parameters())
+
+    def _read_children(self) -> list[tuple[Any, ...]]:
+        return list(map(tuple, map(dict.values, self._registries)))
 
     def read(self) -> tuple[Hashable, ...]:
         """Training flags and hooks of every module, which parameters require a gradient."""
-        if self._children != [tuple(module._modules.values()) for module in self._modules]:
+        if self._children != self._read_children():
             self.refresh()
         return (
             tuple([module.training for module in self._modules]),
-            tuple([len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in self._modules]),
+            tuple(map(len, self._hooks)),
             tuple([parameter.requires_grad for parameter in self.parameters.values()]),
-            tuple(map(id, self._modules)),
+            self._ids,
         )
 
     def gradients(self) -> tuple[bool, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -36,6 +38,7 @@ class Binding:
     buffer: int
     find: Callable[[], torch.Tensor | None]
     name: str
+    lasting: bool  # found in the model's or the optimizers' own dictionaries
     layout: tuple[Any, ...] | None = None
     bound: torch.Tensor | None = None
 
@@ -53,6 +56,7 @@ class Variant:
     bindings: list[Binding]
     inputs: list[tuple[int, int]]  # buffer, leaf
     rules: list[int]  # keys of opaque updates
+    residents: list[Any] = field(default_factory=list)  # what it was bound to last
     replans: int = 0
 
 
@@ -94,6 +98,7 @@ class CapturedStep:
             except NotExpressible as error:
                 self._step_eagerly(mark, str(error))
         self._variants: dict[Hashable, Variant] = {}
+        self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
         self._free_gradients = not keep_grads and tape.any_gradients and bool(tape.updates)
         if self._free_gradients:
             for name in tape.new_gradients:
@@ -237,11 +242,11 @@ class CapturedStep:
 
     def _register_rules(self, lowered: Lowered) -> list[int]:
         """Gives every opaque update its rule to call: the one of the step that is running then."""
-        opaque = [operator for operator in lowered.operators if operator.target is OPAQUE_UPDATE]
-        for operator, (index, name, _) in zip(opaque, lowered.opaque, strict=True):
+        opaque = [op for op in lowered.operators if op.target is OPAQUE_UPDATE]
+        for op, (index, name, _) in zip(opaque, lowered.opaque, strict=True):
             rule = functools.partial(self._update_by_rule, index, self.tape.parameters[name])
-            operator.arguments[-1] = register_rule(rule)
-        return [operator.arguments[-1] for operator in opaque]
+            op.arguments[-1] = register_rule(rule)
+        return [op.arguments[-1] for op in opaque]
 
     def _update_by_rule(self, optimizer: int, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> None:
         self._runs[optimizer].update(parameter, gradient)
@@ -258,10 +263,12 @@ class CapturedStep:
             if isinstance(root, Root) and root.kind == "input":
                 inputs.append((index, root.key))
             else:
-                bindings.append(Binding(index, self._finder(root), buffer.name))
+                assert root is not None
+                lasting = root.kind in ("parameter", "buffer", "state", "constant")
+                bindings.append(Binding(index, self._finder(root), buffer.name, lasting))
         return bindings, inputs
 
-    def _finder(self, root: Root | StateRoot | None) -> Callable[[], torch.Tensor | None]:
+    def _finder(self, root: Root | StateRoot) -> Callable[[], torch.Tensor | None]:
         if isinstance(root, StateRoot):
             optimizer, owner, key = self.optimizers[root.optimizer], root.owner, root.key
             if root.kind == "state":
@@ -270,7 +277,6 @@ class CapturedStep:
             if root.kind == "hyper":
                 return lambda: optimizer.param_groups[int(owner)].get(key)
             return lambda: getattr(optimizer, key, None)
-        assert root is not None
         if root.kind == "constant":
             return lambda: root.key
         if root.kind == "gradient":
@@ -281,25 +287,38 @@ class CapturedStep:
         return lambda: registry.get(name)
 
     def _bind(self, variant: Variant, leaves: Sequence[Any]) -> None:
-        bind = variant.program.runtime.bind
+        residents = self._residents()
+        unchanged = len(residents) == len(variant.residents) and all(map(operator.is_, residents, variant.residents))
         for binding in variant.bindings:
-            tensor = binding.find()
-            if tensor is binding.bound:
+            if unchanged and binding.lasting:
                 continue
-            if tensor is None:
-                raise StaleBinding(f"{binding.name} is gone")
-            layout = (tensor.dtype, tensor.shape, tensor.stride())
-            if binding.layout is None:
-                binding.layout = layout
-            elif binding.layout != layout:
-                raise StaleBinding(f"{binding.name} has another shape or dtype")
-            binding.bound = tensor
-            bind(binding.buffer, tensor)
+            self._rebind(variant, binding)
+        variant.residents = residents
         stale = variant.program.runtime.stale_binding()
         if stale >= 0:
             raise StaleBinding(f"{variant.lowered.buffers[stale].name} has another shape or dtype")
         for buffer, leaf in variant.inputs:
-            bind(buffer, leaves[leaf], transient=True)
+            variant.program.runtime.bind(buffer, leaves[leaf], transient=True)
+
+    def _residents(self) -> list[Any]:
+        """Everything in the model's and the optimizers' own dictionaries, to see at a glance whether it is the same."""
+        own = chain.from_iterable(registry.values() for registry in self._registries)
+        states = chain.from_iterable(state.values() for o in self.optimizers for state in o.state.values())
+        return [*own, *states]
+
+    def _rebind(self, variant: Variant, binding: Binding) -> None:
+        tensor = binding.find()
+        if tensor is binding.bound:
+            return
+        if tensor is None:
+            raise StaleBinding(f"{binding.name} is gone")
+        layout = (tensor.dtype, tensor.shape, tensor.stride())
+        if binding.layout is None:
+            binding.layout = layout
+        elif binding.layout != layout:
+            raise StaleBinding(f"{binding.name} has another shape or dtype")
+        binding.bound = tensor
+        variant.program.runtime.bind(binding.buffer, tensor)
 
     # -- accounting ----------------------------------------------------------------------------------------------------
 
@@ -309,8 +328,8 @@ class CapturedStep:
         operators = variant.program.operators
         self.report = RunReport(seconds, stats.highest_end, stats.misses, stats.unplanned_peak)
         for call, _ in runtime.escapes:
-            operator = variant.lowered.operators[operators[call]]
-            self.report.escapes.append(f"{operator.target} ({operator.where.source})")
+            culprit = variant.lowered.operators[operators[call]]
+            self.report.escapes.append(f"{culprit.target} ({culprit.where.source})")
         missed = [call for call in runtime.missed_calls if can_run_alone(variant.lowered.operators[operators[call]])]
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
             self._replan(variant, runs, [operators[call] for call in missed])
