@@ -9,12 +9,12 @@ from lowtide import _core, errors
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"^  (\w+) = (\d+),", re.MULTILINE)
-ENTRY = re.compile(r"^### E(\d+): (\w+)\n\n    (.+)\n\nCause: .+?\bDo: ", re.MULTILINE | re.DOTALL)
+ENTRY = re.compile(r"^### E(\d+): (\w+)\n\n    (.+)\n\nCause: (?:.+\n)*?.*\bDo: ", re.MULTILINE)
 CASE = re.compile(r'\{"\w+", ErrorCode::(\w+),\s+((?:"[^"]*"\s*)+),')
 
 STATUS = (ROOT / "include/lowtide/status.h").read_text()
 PAGE = (ROOT / "docs/errors.md").read_text()
-SAMPLES = {f"E{number}": sample.split("\n")[0] for number, _, sample in ENTRY.findall(PAGE)}
+SAMPLES = {f"E{number}": sample for number, _, sample in ENTRY.findall(PAGE)}
 
 
 def builder_with(name: str, **options) -> tuple[_core.GraphBuilder, int]:
