@@ -17,6 +17,8 @@ struct HiddenWrites {
 struct OpFacts {
   std::string_view name;  // as the schema has it, without overload: "aten::native_batch_norm"
   HiddenWrites hidden_writes;
+  bool opaque_operands =
+      false;  // some operand's content is known only to the op's own library: never run it on scratch
 };
 
 // The row of `name`, or nothing: then the schema is the whole truth.

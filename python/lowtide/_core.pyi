@@ -1,6 +1,8 @@
 """The C++ core: graphs, plans, and the judge of plans. Ids are ints that count from 0 in the order of creation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import CellType, FunctionType
+from typing import Any
 
 class GraphBuilder:
     """Takes ops in program order and checks each as it comes.
@@ -115,6 +117,38 @@ class Plan:
     def workspace_offsets(self) -> list[int]:
         """By step."""
 
+class Watch:
+    """Sees by pointer comparison, in one sweep, whether any of the places it was told of holds another object.
+
+    It keeps what it saw alive. Each ``add_`` gives the index of the new place.
+    """
+
+    def __init__(self) -> None: ...
+    def add_mapping(self, mapping: dict[Any, Any], owner: object = None) -> int:
+        """All entries of ``mapping``, in order, and the class of ``owner``."""
+
+    def add_entry(self, owner: dict[Any, Any] | type, key: str) -> int:
+        """One entry of a dictionary or of a class; it may be missing."""
+
+    def add_sequence(self, sequence: list[Any]) -> int: ...
+    def add_iterable(self, iterable: Iterable[Any]) -> int:
+        """A set or a deque."""
+
+    def add_cell(self, cell: CellType) -> int: ...
+    def add_function(self, function: FunctionType) -> int:
+        """Its code and default arguments."""
+
+    def add_attribute(self, object: object, descriptor: object) -> int:
+        """What a descriptor made in C gives for ``object``; it may be missing."""
+
+    def __len__(self) -> int: ...
+    def same(self) -> bool: ...
+    def changed(self) -> list[int]:
+        """Indices of the places that hold another object than the one seen."""
+
+    def renew(self, index: int) -> None:
+        """What the place holds now is what was seen."""
+
 def plan(
     graph: Graph,
     *,
@@ -147,6 +181,9 @@ def op_hidden_writes(name: str) -> tuple[int | None, list[int]]:
     ``(5, [3, 4])`` for ``aten::native_batch_norm``: arguments 3 and 4 are written when argument 5 is true. The first is
     ``None`` when they are written always; the list is empty for ops whose schema is the whole truth.
     """
+
+def op_has_opaque_operands(name: str) -> bool:
+    """Whether an operand's content is known only to the op's own library, so that it cannot run on scratch tensors."""
 
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""

@@ -10,7 +10,7 @@ import torch
 
 from . import _core, _torch
 from .errors import CaptureError
-from .lowering import Lowered, Operator, is_collective, is_random
+from .lowering import Lowered, Operator, is_collective, is_effect, is_random
 from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
 from .recorder import Ref
@@ -35,9 +35,15 @@ def profile_operators(
             if profile is None:
                 profile = _profile(operator, number)
                 cache.put(signature, profile)
+            if lowered.absent and any(ref.buffer in lowered.absent for ref in operator.reads()):
+                raise CaptureError(f"{operator.target} reads a result that is not there ({operator.where.source})")
             for correction in profile.corrections:
                 told = operator.results[correction.result]
                 assert told is not None
+                if not correction.dtype:
+                    lowered.absent.add(told.buffer)
+                    lowered.buffers[told.buffer].nbytes = 0
+                    continue
                 real = told._replace(dtype=getattr(torch, correction.dtype), strides=correction.strides)
                 corrected[told.buffer] = (told, real)
                 operator.results[correction.result] = real
@@ -72,8 +78,11 @@ def assume_profiles(lowered: Lowered) -> list[OpProfile]:
 
 
 def can_run_alone(operator: Operator) -> bool:
-    """Whether it may run on scratch tensors: not a collective, which would wait for ever, nor the user's own rule."""
-    return not is_collective(operator) and operator.target is not OPAQUE_UPDATE
+    """Whether it may run on scratch tensors.
+
+    Not a collective, which would wait for ever, nor the user's own rule, nor a check that scratch values would fail.
+    """
+    return not (is_collective(operator) or is_effect(operator) or operator.target is OPAQUE_UPDATE)
 
 
 def _assumed(operator: Operator) -> OpProfile:
@@ -82,6 +91,8 @@ def _assumed(operator: Operator) -> OpProfile:
 
 
 def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
+    if _core.op_has_opaque_operands(operator.target._schema.name):
+        raise CaptureError(f"{operator.target} hides what it allocates ({operator.where.source})")
     try:
         return take_profile(operator.target, operator.arguments, operator.results, operator.made, number)
     except CaptureError as error:
@@ -138,7 +149,7 @@ def _take_real_sizes(lowered: Lowered, profiles: Sequence[OpProfile]) -> None:
     for operator, profile in zip(lowered.operators, profiles, strict=True):
         for request in profile.requests:
             ref = operator.results[request.result] if 0 <= request.result < len(operator.results) else None
-            if ref is not None and operator.made[request.result]:
+            if ref is not None and operator.made[request.result] and ref.buffer not in lowered.absent:
                 lowered.buffers[ref.buffer].nbytes = request.bytes
 
 
@@ -199,7 +210,7 @@ def assemble(
             operator.target._schema.name,
             operator.target._schema.overload_name,
             [describe(argument) for argument in operator.arguments],
-            [-1 if ref is None else value(ref) for ref in operator.results],
+            [-1 if ref is None or ref.buffer in lowered.absent else value(ref) for ref in operator.results],
             requests,
             ending.get(step, []),
             [buffer for buffer in operator.writes if lowered.buffers[buffer].kind == "bound"],

@@ -97,16 +97,20 @@ class CompiledStep:
             return self._function(*args, **kwargs)
         with _running:
             leaves, spec = pytree.tree_flatten((args, kwargs))
-            try:
-                step = self._step_for(leaves, spec, args, kwargs)
-                return self._run(step, leaves)
-            except StaleBinding:
-                self._drop_captures()
-                step = self._step_for(leaves, spec, args, kwargs)
-                return self._run(step, leaves)
-            except CaptureError as error:
-                self._give_up(str(error))
-        return self._function(*args, **kwargs)
+            for _ in range(2):  # a stale binding is captured again, once
+                try:
+                    return self._run(self._step_for(leaves, spec, args, kwargs), leaves)
+                except StaleBinding as error:
+                    self._drop_captures()
+                    reason = str(error)
+                except CaptureError as error:
+                    reason = str(error)
+                    break
+        if self._on_unsupported == "raise":
+            raise CaptureError(reason)
+        result = self._function(*args, **kwargs)  # if this fails as well, the fault is the call's
+        self._give_up(reason)
+        return result
 
     def _run(self, step: CapturedStep, leaves: Sequence[Any]) -> Any:
         result = step.run(leaves)
@@ -175,8 +179,6 @@ class CompiledStep:
         self._guard.refresh()
 
     def _give_up(self, reason: str) -> None:
-        if self._on_unsupported == "raise":
-            raise CaptureError(reason)
         self._unsupported = reason
         self._eager_calls += 1
         self._drop_captures()

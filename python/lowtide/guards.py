@@ -5,27 +5,83 @@ Two calls with equal guards run the same captured step. A changed guard is not a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import enum
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils._device
 
 Guards = dict[str, Hashable]
 
+_BY_VALUE = frozenset(
+    {bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, range,
+     type(Ellipsis)}
+)  # fmt: skip
 
-def read_arguments(leaves: Sequence[Any], spec: Any) -> tuple[Hashable, Hashable]:
-    """Shapes and dtypes of tensor arguments, values of all others."""
+
+def plain_key(value: Any) -> Hashable | None:
+    """A key that is equal for equal values that can never change, or None if `value` is not such a value.
+
+    Types are told apart (1, 1.0 and True), and so are floats with other bits (0.0 and -0.0).
+    """
+    kind = type(value)
+    if kind in _BY_VALUE:
+        return (kind, value)
+    if kind is float:
+        return (kind, value.hex())
+    if kind is complex:
+        return (kind, value.real.hex(), value.imag.hex())
+    if isinstance(value, enum.Enum):
+        return (kind, value.name, repr(value.value))
+    if kind is slice:
+        return _keys_of(kind, (value.start, value.stop, value.step))
+    if isinstance(value, tuple):
+        return _keys_of(kind, value)
+    if kind is frozenset:
+        keys = [plain_key(item) for item in value]
+        return None if None in keys else (kind, frozenset(keys))
+    if kind.__module__ == "numpy" and hasattr(value, "tobytes") and not hasattr(value, "__array_finalize__"):
+        return (kind, value.tobytes())  # a scalar
+    return None
+
+
+def _keys_of(kind: type, items: tuple[Any, ...]) -> Hashable | None:
+    keys = tuple([plain_key(item) for item in items])
+    return None if None in keys else (kind, keys)
+
+
+def read_arguments(
+    leaves: Sequence[Any], spec: Any, names: Mapping[int, str] | None = None
+) -> tuple[Hashable, Hashable]:
+    """Shapes and dtypes of tensor arguments, values of all others.
+
+    `names` gives the name of each of the model's own tensors by id: such a leaf stands for that tensor. Raises
+    TypeError for a leaf that can change without notice.
+    """
     described: list[Hashable] = []
-    for leaf in leaves:
+    for index, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
-            described.append((leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.requires_grad, leaf.device.type))
-        else:
-            hash(leaf)  # an unhashable argument cannot be guarded: TypeError
-            described.append((type(leaf), leaf))
+            name = None if names is None else names.get(id(leaf))
+            described.append(_describe_tensor(leaf) if name is None else name)
+            continue
+        key = plain_key(leaf)
+        if key is None:
+            raise TypeError(f"leaf {index} of the arguments is a {type(leaf).__qualname__}, which can change unnoticed")
+        described.append(key)
     return tuple(described), spec
 
 
-def read_modes() -> Hashable:
+def _describe_tensor(leaf: torch.Tensor) -> Hashable:
+    if leaf.layout is not torch.strided:
+        return (type(leaf), leaf.dtype, tuple(leaf.shape), leaf.layout, leaf.requires_grad, leaf.device.type)
+    return (
+        type(leaf), leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.requires_grad, leaf.device.type, leaf.is_conj(),
+        leaf.is_neg(),
+    )  # fmt: skip
+
+
+def read_modes() -> tuple[Hashable, ...]:
     """PyTorch's global switches that change what is dispatched or how it computes."""
     return (
         torch.is_grad_enabled(),
@@ -37,6 +93,14 @@ def read_modes() -> Hashable:
         torch.are_deterministic_algorithms_enabled(),
         torch.get_default_dtype(),
         torch.backends.mkldnn.enabled,
+        torch._C._len_torch_function_stack(),
+        torch._C._functorch.maybe_current_level(),
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.utils._device.CURRENT_DEVICE,
+        torch.get_float32_matmul_precision(),
     )
 
 
@@ -50,7 +114,30 @@ MODE_NAMES = (
     "deterministic algorithms",
     "default dtype",
     "mkldnn",
+    "torch function modes",
+    "functorch level",
+    "flash attention",
+    "memory-efficient attention",
+    "math attention",
+    "multi-head attention fast path",
+    "default device",
+    "float32 matmul precision",
 )
+
+
+def must_stay_eager() -> bool:
+    """Whether a mode or a function transform is around that must see every operator of the function itself."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.maybe_current_level() is not None
+        or (torch._C._len_torch_function_stack() > 0 and _foreign_function_mode())
+    )
+
+
+def _foreign_function_mode() -> bool:
+    """The default device is a function mode too; on the CPU it changes nothing."""
+    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    return not all(isinstance(m, torch.utils._device.DeviceContext) and m.device.type == "cpu" for m in modes)
 
 
 class ModelGuard:

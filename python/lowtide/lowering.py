@@ -73,6 +73,8 @@ class Lowered:
     new_state: list[tuple[int, str, str, Ref]] = field(default_factory=list)  # optimizer, parameter, key, where
     dropped_state: list[tuple[int, str, str]] = field(default_factory=list)
     updates: dict[int, str] = field(default_factory=dict)  # operator index -> parameter whose update it belongs to
+    shared: list[tuple[int, Root]] = field(default_factory=list)  # further tensors that lie in a bound buffer
+    absent: set[int] = field(default_factory=set)  # buffers of results that the real operator does not give
     opaque: list[tuple[int, str, str]] = field(default_factory=list)  # optimizer, parameter, why: by the rule itself
     late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
@@ -130,6 +132,7 @@ class _Lowering:
                 if len({root.offset for root in roots}) > 1:
                     raise CaptureError(f"{source.name} shares its memory with {roots[-1].key} at another offset")
                 index = self._new_buffer(Buffer(source.nbytes, "bound", source.role, source.name, roots[0]))
+                self.lowered.shared += [(index, root) for root in roots[1:]]
             self.buffer_of[recorded] = index
         return index
 
@@ -169,8 +172,9 @@ class _Lowering:
                 self.known.add(ref.buffer)
                 buffer = self.lowered.buffers[ref.buffer]
                 buffer.name = f"{target} of {where.module}" if where.module else str(target)
-        if results and not any(made) and not writes:
-            return  # a view
+        shows = any(ref is not None for ref in results) and not any(made)
+        if shows and (not writes or torch.Tag.inplace_view in target.tags):
+            return  # a view: it only says which window
         self.lowered.operators.append(Operator(target, arguments, results, made, writes, where))
 
     def _constant(self, tensor: torch.Tensor) -> Ref:
@@ -296,6 +300,11 @@ def check_last(tape: Tape, mark: UpdateMark) -> None:
             raise CaptureError(
                 f"{call.target} uses parameters or gradients after optimizer.step() ({call.where.source})"
             )
+
+
+def is_effect(operator: Operator) -> bool:
+    """Whether it is there only for what it does, such as raising an error."""
+    return not operator.results and not operator.writes
 
 
 def is_random(operator: Operator) -> bool:

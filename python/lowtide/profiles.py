@@ -37,10 +37,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A result that the real operator gives another dtype or other strides than its fake does."""
+    """A result that the real operator gives another dtype or other strides than its fake does, or not at all."""
 
     result: int
-    dtype: str
+    dtype: str  # empty: there is no such result
     strides: tuple[int, ...]
 
 
@@ -166,7 +166,7 @@ def default_directory() -> Path:
 def _environment() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return f"2 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+    return f"3 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
 
 
 def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any]) -> str:
@@ -203,9 +203,12 @@ def take_profile(
     for index, (ref, tensor) in enumerate(zip(results, real, strict=False)):
         if ref is None or not made[index]:
             continue
-        if tensor is None or tuple(tensor.shape) != ref.sizes:
-            got = None if tensor is None else list(tensor.shape)
-            raise CaptureError(f"{target} gives a tensor of sizes {got} where its capture says {list(ref.sizes)}")
+        if tensor is None:
+            corrections.append(Correction(index, "", ()))
+            continue
+        if tuple(tensor.shape) != ref.sizes:
+            told, got = list(ref.sizes), list(tensor.shape)
+            raise CaptureError(f"{target} gives a tensor of sizes {got} where its capture says {told}")
         if (tensor.dtype, tensor.stride()) != (ref.dtype, ref.strides):
             corrections.append(Correction(index, str(tensor.dtype)[6:], tensor.stride()))
         own = tensor.untyped_storage().nbytes() == 0 or any(r[3] == index for r in requests) or _shares(real, index)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,6 +125,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Names the storage of a tensor that is fake already."""
         self._buffer(fake, root=None, name=name, role=role)
 
+    def forbid(self, fake: torch.Tensor, name: str, error: Exception) -> None:
+        """Raises `error` if anything uses this tensor."""
+        self.add_fake_root(fake, name, "gradient")
+        self.forbidden[self._buffer(fake)] = error
+
     def root_offset(self, real: torch.Tensor) -> int:
         """Where the first element of a real tensor stands in its storage's fake."""
         return int(self.fake_mode.from_tensor(real).storage_offset())
@@ -152,6 +158,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._buffer_of[storage._cdata] = index
             weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
             self.recording.buffers.append(RecordedBuffer(storage.nbytes(), root, name, role, weak))
+        elif storage.nbytes() != self.recording.buffers[index].nbytes:
+            raise CaptureError(f"a tensor is resized in place ({self.where().source})")
         return index
 
     def _stand_in(self, tree: Any) -> Any:
@@ -186,6 +194,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = func(*args)
             self._append(func, args, kwargs, out)  # keeps the constant: every step makes its own copy of it
             return out
+        if any(isinstance(arg, torch.Generator) for arg in (*args, *kwargs.values())):
+            raise CaptureError(f"{func} draws from a torch.Generator of its own ({self.where().source})")
         args = tuple(self._stand_in(arg) for arg in args)
         kwargs = {key: self._stand_in(arg) for key, arg in kwargs.items()}
         refs = tuple(self._refs(arg) for arg in args)
@@ -196,7 +206,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _append(self, func: torch._ops.OpOverload, refs: tuple[Any, ...], kwrefs: dict[str, Any], out: Any) -> None:
         results: list[Ref | None] = []
-        for leaf in _flat(out):
+        for leaf in _flat(out) if func._schema.returns else ():
             if isinstance(leaf, torch.Tensor):
                 results.append(self.ref(leaf))
                 weak = torch._C._WeakTensorRef(leaf)  # type: ignore[attr-defined]
@@ -241,12 +251,15 @@ def _flat(tree: Any) -> Iterator[Any]:
 
 
 _LIBRARY_ROOTS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _is_library: dict[CodeType, bool] = {}
 
 
 def is_library_file(path: str) -> bool:
-    """Whether a source file is PyTorch's or ours, not the user's."""
-    return path.startswith((*_LIBRARY_ROOTS, "<"))
+    """Whether a source file is Python's, PyTorch's or ours, not the user's or a model library's."""
+    if path.startswith((*_LIBRARY_ROOTS, "<")):
+        return True
+    return path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path
 
 
 def _user_line() -> str:

@@ -55,6 +55,7 @@ class Variant:
     program: Program
     bindings: list[Binding]
     inputs: list[tuple[int, int]]  # buffer, leaf
+    shared: list[tuple[int, Callable[[], torch.Tensor | None]]]  # what else lies in a bound buffer
     rules: list[int]  # keys of opaque updates
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
     replans: int = 0
@@ -238,7 +239,8 @@ class CapturedStep:
         plan = self._plan(graph)
         program = assemble(lowered, profiles, plan, numbers)
         bindings, inputs = self._find_bindings(lowered)
-        return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, rules)
+        shared = [(buffer, self._finder(root)) for buffer, root in lowered.shared]
+        return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules)
 
     def _register_rules(self, lowered: Lowered) -> list[int]:
         """Gives every opaque update its rule to call: the one of the step that is running then."""
@@ -293,12 +295,21 @@ class CapturedStep:
             if unchanged and binding.lasting:
                 continue
             self._rebind(variant, binding)
+        for buffer, find in variant.shared:
+            self._check_shared(variant, buffer, find)
         variant.residents = residents
         stale = variant.program.runtime.stale_binding()
         if stale >= 0:
             raise StaleBinding(f"{variant.lowered.buffers[stale].name} has another shape or dtype")
         for buffer, leaf in variant.inputs:
             variant.program.runtime.bind(buffer, leaves[leaf], transient=True)
+
+    def _check_shared(self, variant: Variant, buffer: int, find: Callable[[], torch.Tensor | None]) -> None:
+        """Tensors that shared memory at capture must still do so."""
+        bound = next(binding.bound for binding in variant.bindings if binding.buffer == buffer)
+        tensor = find()
+        if tensor is None or bound is None or tensor.data_ptr() != bound.data_ptr():
+            raise StaleBinding(f"{variant.lowered.buffers[buffer].name} no longer shares its memory")
 
     def _residents(self) -> list[Any]:
         """Everything in the model's and the optimizers' own dictionaries, to see at a glance whether it is the same."""
@@ -338,11 +349,14 @@ class CapturedStep:
         """A request outgrew its profile: that operator is profiled again and the step planned again."""
         for index in missed:
             self._cache.forget(variant.signatures[index])
+        variant.replans += 1
+        try:
+            renewed = self._build(variant.lowered, runs)
+        except Exception:  # the step has been made; the old plan goes on serving, with its misses
+            return
+        renewed.replans = variant.replans
         key = next(k for k, v in self._variants.items() if v is variant)
-        replans = variant.replans + 1
         _dispose(variant)
-        renewed = self._build(variant.lowered, runs)
-        renewed.replans = replans
         self._variants[key] = self.current = renewed
 
     def close(self) -> None:

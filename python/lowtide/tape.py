@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .errors import CaptureError
 from .recorder import Recorder, Recording, Ref, Where, is_library_file, module_paths, refs_in
@@ -107,31 +108,36 @@ class _Capture:
         self.recorder = Recorder(self.fake_mode)
         self.roots: dict[int, list[Root]] = {}
         self.updates: list[UpdateMark] = []
+        self.consumed: set[Any] = set()  # autograd nodes that a backward pass of the step starts from or reaches
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
-        self._add_model_roots()
-        fake_args, fake_kwargs = self._fake_inputs(args, kwargs)
-        with ExitStack() as stack:
-            stack.enter_context(_module_attributes_kept(self.model))
-            stack.enter_context(_random_state_kept())
-            stack.enter_context(_autocast_cache_apart())
-            stack.enter_context(self._gradients_kept())
-            stack.enter_context(self._steps_marked())
-            stack.enter_context(module_paths(self.recorder, self.model))
-            entry = {name: parameter.grad for name, parameter in self.parameters.items()}
-            buffers = dict(self.model.named_buffers())
-            try:
+        try:
+            with ExitStack() as stack:
+                self._add_model_roots()
+                inputs = self._fake_inputs(args, kwargs)
+                for context in (
+                    _module_attributes_kept(self.model),
+                    _random_state_kept(self.recorder.recording),
+                    _autocast_cache_apart(),
+                    _other_optimizers_refused(),
+                    self._tensors_kept(),
+                    self._steps_marked(),
+                    self._backward_followed(),
+                    module_paths(self.recorder, self.model),
+                    torch.compiler.set_stance("force_eager"),  # a compiled submodule is traced as its original
+                ):
+                    stack.enter_context(context)
+                entry = {name: parameter.grad for name, parameter in self.parameters.items()}
+                buffers = dict(self.model.named_buffers())
                 with self.fake_mode, self.recorder:
-                    result = self.function(*fake_args, **fake_kwargs)
-            except (CaptureError, _EntryGradientUsed):
-                raise
-            except Exception as error:
-                raise CaptureError(_describe(error)) from error
-            tape = self._tape(result, entry, buffers)
-            del result, entry
-            stack.close()
-            del fake_args, fake_kwargs
-            self._refuse_escapes()
+                    result = self.function(*inputs[0], **inputs[1])
+                tape = self._tape(result, entry, buffers)
+        except (CaptureError, _EntryGradientUsed):
+            raise
+        except Exception as error:
+            raise CaptureError(_describe(error)) from error
+        del result, entry, inputs
+        self._refuse_escapes()
         return tape
 
     # -- what exists before ----------------------------------------------------------------------------------------
@@ -166,9 +172,9 @@ class _Capture:
                 continue
             if leaf.requires_grad:
                 raise CaptureError(f"argument {index} requires a gradient: only parameters may")
-            if leaf.layout is not torch.strided or leaf.device.type != "cpu":
+            if leaf.layout is not torch.strided or leaf.device.type != "cpu" or leaf.is_conj() or leaf.is_neg():
                 raise CaptureError(
-                    f"argument {index} is a {leaf.layout} tensor on {leaf.device}: only strided ones on cpu"
+                    f"argument {index} is a {leaf.layout} tensor on {leaf.device}: only plain strided ones on cpu"
                 )
             # A storage of its own: batches are often slices of one large tensor, each time at another place.
             with self.fake_mode:
@@ -181,30 +187,66 @@ class _Capture:
         return fake_args, fake_kwargs
 
     @contextmanager
-    def _gradients_kept(self) -> Iterator[None]:
-        before = [(parameter, parameter.grad) for parameter in self.parameters.values()]
-        versions = [
-            (tensor, tensor._version)
-            for tensor in self.model.state_dict(keep_vars=True).values()
-            if isinstance(tensor, torch.Tensor)
+    def _tensors_kept(self) -> Iterator[None]:
+        """Gradients, versions and memory of the model's tensors are afterwards what they were before."""
+        tensors = [*self.parameters.values(), *self.model.buffers()]
+        before = [
+            (tensor, tensor.data, tensor.grad, tensor._version) for tensor in tensors if not tensor.is_inference()
         ]
         try:
             for name, parameter in self.parameters.items():
                 if self.stand_in_gradients and parameter.requires_grad:
                     with self.fake_mode:
                         stand_in = torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
-                    self.recorder.add_fake_root(stand_in, f"{name}.grad", "gradient")
-                    self.recorder.forbidden[self.recorder._buffer(stand_in)] = _EntryGradientUsed()
+                    self.recorder.forbid(stand_in, f"{name}.grad", _EntryGradientUsed())
                     parameter.grad = stand_in
                 elif parameter.grad is not None:
                     self._add_root(parameter.grad, "gradient", name, f"{name}.grad")
             yield
+            for name, parameter in self.parameters.items():
+                if parameter.device.type == "meta":
+                    raise CaptureError(f"the step gives {name} new memory (`parameter.data = ...`)")
         finally:
-            for parameter, grad in before:
-                parameter.grad = grad
+            for tensor, data, grad, _ in before:
+                if tensor.device.type == "meta":
+                    tensor.data = data
+                if tensor.grad is not grad:
+                    tensor.grad = grad
             torch._C._autograd._unsafe_set_version_counter(
-                tuple(tensor for tensor, _ in versions), tuple(version for _, version in versions)
+                tuple(tensor for tensor, *_ in before), tuple(version for *_, version in before)
             )
+            for buffer in self.recorder.recording.buffers:
+                if buffer.role == "constant" and buffer.root is not None and isinstance(buffer.root.grad, FakeTensor):
+                    buffer.root.grad = None
+                    raise CaptureError("the step makes a gradient for a tensor that is not one of model.parameters()")
+
+    @contextmanager
+    def _backward_followed(self) -> Iterator[None]:
+        """Notes which parts of the autograd graph the step itself has been backward through."""
+        own_backward, own_grad = torch.autograd.backward, torch.autograd.grad
+
+        def follow(tensors: Any) -> None:
+            nodes = [t.grad_fn for t in pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor)]
+            while nodes:
+                node = nodes.pop()
+                if node is not None and node not in self.consumed:
+                    self.consumed.add(node)
+                    nodes += [next_node for next_node, _ in node.next_functions]
+
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            follow(tensors)
+            return own_backward(tensors, *args, **kwargs)
+
+        def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            follow(outputs)
+            return own_grad(outputs, *args, **kwargs)
+
+        torch.autograd.backward, torch.autograd.grad = backward, grad
+        try:
+            yield
+        finally:
+            torch.autograd.backward, torch.autograd.grad = own_backward, own_grad
+            self.consumed.clear()
 
     @contextmanager
     def _steps_marked(self) -> Iterator[None]:
@@ -249,13 +291,12 @@ class _Capture:
     def _tape(self, result: Any, entry: dict[str, Any], buffers: dict[str, torch.Tensor]) -> Tape:
         recorder = self.recorder
         leaves, spec = pytree.tree_flatten(result)
-        backward_ran = any(parameter.grad is not entry[name] for name, parameter in self.parameters.items())
         result_leaves: list[Any] = []
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
                 result_leaves.append(leaf)
                 continue
-            if leaf.grad_fn is not None and not backward_ran and not self.updates:
+            if leaf.grad_fn is not None and leaf.grad_fn not in self.consumed:
                 raise CaptureError(
                     "the function returns a tensor that still needs its backward pass; call it under torch.no_grad(), "
                     "or let the function call backward()"
@@ -330,34 +371,85 @@ def _module_attributes_kept(model: torch.nn.Module) -> Iterator[None]:
             module.__dict__.update(attributes)
             for name, content in contents.items():
                 registry = module.__dict__[name]
-                if list(registry.items()) != list(content.items()):
-                    registry.clear()
-                    registry.update(content)
+                registry.clear()
+                registry.update(content)
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Restores every random state; numbers drawn by Python or NumPy would be frozen, so they are refused."""
+def _random_state_kept(recording: Recording) -> Iterator[None]:
+    """Restores every random state, and refuses what a tape cannot repeat.
+
+    Numbers drawn by Python or NumPy would be frozen; a random state that is set inside the step (as checkpoints do)
+    would not be set again before the random operators that follow.
+    """
     numpy = sys.modules.get("numpy")
     torch_state = torch.get_rng_state()
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy is not None else None
-    drawn = ""
+    refused = ""
     try:
-        yield
+        with _random_state_watched() as touched:
+            yield
         if random.getstate() != python_state:
-            drawn = "random"
-        elif numpy is not None and numpy_state is not None:
-            now = numpy.random.get_state()
-            if now[2] != numpy_state[2] or not (now[1] == numpy_state[1]).all():
-                drawn = "numpy.random"
+            refused = "draws numbers from Python's `random`; pass them to the function as tensors"
+        elif numpy is not None and not _same_numpy_state(numpy_state, numpy.random.get_state()):
+            refused = "draws numbers from `numpy.random`; pass them to the function as tensors"
+        elif "seed" in touched:
+            refused = "seeds PyTorch's random numbers"
+        elif "set" in touched and any(torch.Tag.nondeterministic_seeded in c.target.tags for c in recording.calls):
+            refused = "sets PyTorch's random state and draws from it, as checkpoints with dropout do"
     finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
         if numpy is not None:
             numpy.random.set_state(numpy_state)
-    if drawn:
-        raise CaptureError(f"the step draws numbers from Python's `{drawn}`; pass them to the function as tensors")
+    if refused:
+        raise CaptureError(f"the step {refused}")
+
+
+def _same_numpy_state(before: Any, after: Any) -> bool:
+    return bool(before[2] == after[2] and (before[1] == after[1]).all())
+
+
+@contextmanager
+def _random_state_watched() -> Iterator[set[str]]:
+    """Notes calls that set the default random state: they are not operators and leave no trace on the tape."""
+    touched: set[str] = set()
+    places = [
+        (module, name, kind)
+        for name, kind in (("set_rng_state", "set"), ("manual_seed", "seed"), ("seed", "seed"))
+        for module in (torch, torch.random)
+    ]
+    own = [getattr(module, name) for module, name, _ in places]
+
+    def watched(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            touched.add(kind)
+            return function(*args, **kwargs)
+
+        return call
+
+    try:
+        for (module, name, kind), function in zip(places, own, strict=True):
+            setattr(module, name, watched(function, kind))
+        yield touched
+    finally:
+        for (module, name, _), function in zip(places, own, strict=True):
+            setattr(module, name, function)
+
+
+@contextmanager
+def _other_optimizers_refused() -> Iterator[None]:
+    """Those that were passed to `compile` do not step during a capture; any other would leave fake state behind."""
+
+    def refuse(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        raise CaptureError(f"{type(optimizer).__name__} steps in the function: pass it to lowtide.compile as well")
+
+    handle = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

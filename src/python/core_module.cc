@@ -23,6 +23,7 @@
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
 #include "raise.h"
+#include "watch.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -240,6 +241,7 @@ NB_MODULE(_core, m) {
   bind_builder(m);
   bind_graph(m);
   bind_plan(m);
+  bind_watch(m);
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "program", "layout"_a = "greedy_by_size",
         "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
@@ -247,6 +249,13 @@ NB_MODULE(_core, m) {
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
   m.def("op_hidden_writes", hidden_writes, "name"_a);
+  m.def(
+      "op_has_opaque_operands",
+      [](std::string_view name) {
+        const std::optional<OpFacts> facts = op_facts(name);
+        return facts && facts->opaque_operands;
+      },
+      "name"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
 }

@@ -71,16 +71,22 @@ void* allocate_ordinary(std::size_t bytes, std::uint64_t unplanned_in) {
   const auto size = static_cast<std::int64_t>(bytes);
   *header = {size, next_serial.fetch_add(1, std::memory_order_relaxed), unplanned_in};
   count_allocation(size);
+  c10::profiledCPUMemoryReporter().New(header + 1, bytes);
   return header + 1;
+}
+
+bool any_overlap(const std::vector<std::pair<void*, std::int64_t>>& blocks, const std::byte* begin,
+                 std::int64_t bytes) {
+  return std::any_of(blocks.begin(), blocks.end(), [&](const auto& block) {
+    const auto* other = static_cast<const std::byte*>(block.first);
+    return begin < other + block.second && other < begin + bytes;
+  });
 }
 
 bool overlaps_escaped(const std::byte* begin, std::int64_t bytes) {
   if (escaped_count.load(std::memory_order_acquire) == 0) return false;
   const std::lock_guard lock(escaped_mutex);
-  return std::any_of(escaped().begin(), escaped().end(), [&](const auto& block) {
-    const auto* other = static_cast<const std::byte*>(block.first);
-    return begin < other + block.second && other < begin + bytes;
-  });
+  return any_overlap(escaped(), begin, bytes);
 }
 
 }  // namespace
@@ -173,7 +179,7 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
       return nullptr;
     }
     std::byte* address = Arena::process().base() + request->offset;
-    if (!overlaps_escaped(address, size)) {
+    if (!overlaps_held(address, size) && !overlaps_escaped(address, size)) {
       const std::int64_t end = request->offset + size;
       stats_->served += 1;
       if (end > stats_->highest_end) stats_->highest_end = end;
@@ -185,6 +191,11 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
   stats_->misses += 1;
   missed_ = true;
   return nullptr;
+}
+
+// An operator whose requests depend on its data may make another sequence of them than it did for its profile.
+bool Replay::overlaps_held(const std::byte* begin, std::int64_t bytes) const {
+  return any_overlap(held_, begin, bytes);
 }
 
 Replay::OpOutcome Replay::end_op() {
@@ -239,6 +250,7 @@ void release(void* address) {
   if (recording != nullptr) recording->push_back({false, header->bytes, address});
   if (replaying != nullptr && header->unplanned_in == replaying->step_) replaying->count_unplanned(-header->bytes);
   count_free(*header);
+  c10::profiledCPUMemoryReporter().Delete(address);
   c10::free_cpu(header);
 }
 

@@ -93,6 +93,7 @@ class Replay {
   friend void release(void* address);
   void* serve(std::size_t bytes, bool* planned_outside);
   void count_unplanned(std::int64_t bytes);
+  bool overlaps_held(const std::byte* begin, std::int64_t bytes) const;
 
   ReplayStats* stats_;
   std::uint64_t step_;

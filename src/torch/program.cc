@@ -3,6 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <bit>
 #include <mutex>
 #include <utility>
 
@@ -34,7 +36,9 @@ bool is_held(const Impl& impl, std::size_t uses, std::size_t own_uses) {
 }
 
 bool same_number(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isDouble() && b.isDouble()) return a.toDouble() == b.toDouble();
+  if (a.isDouble() && b.isDouble()) {  // bit for bit: -0.0 is not 0.0
+    return std::bit_cast<std::uint64_t>(a.toDouble()) == std::bit_cast<std::uint64_t>(b.toDouble());
+  }
   return a.isInt() && b.isInt() && a.toInt() == b.toInt();
 }
 
@@ -55,6 +59,7 @@ void Program::close() {
   calls_.clear();
   values_.clear();
   buffers_.clear();
+  bound_.clear();
   Arena::process().remove_need(arena_bytes_, highest_escaped_end());
   arena_shrunk_to(Arena::process().usable_bytes());
 }
@@ -154,6 +159,7 @@ void Program::point_at(int buffer, c10::Storage storage, std::int64_t base_offse
 }
 
 void Program::bind(int buffer, at::Tensor tensor, bool transient) {
+  TORCH_CHECK(open_, "lowtide: this step was closed");
   Buffer& owner = at_index(buffers_, buffer);
   TORCH_CHECK(owner.kind == BufferKind::bound, "lowtide: buffer ", buffer, " is not one that the caller binds");
   owner.bound = std::move(tensor);
@@ -161,6 +167,7 @@ void Program::bind(int buffer, at::Tensor tensor, bool transient) {
   owner.bound_sizes = owner.bound.sizes().vec();
   owner.bound_strides = owner.bound.strides().vec();
   owner.bound_dtype = owner.bound.scalar_type();
+  owner.bound_offset = owner.bound.storage_offset();
   point_at(buffer, owner.bound.storage(), owner.bound.storage_offset());
 }
 
@@ -181,7 +188,9 @@ void Program::rebind_moved() {
   for (const int buffer : bound_) {
     Buffer& owner = at_index(buffers_, buffer);
     TORCH_CHECK(owner.bound.defined(), "lowtide: buffer ", buffer, " was not bound before the step");
-    if (owner.bound.storage().unsafeGetStorageImpl() != owner.storage.unsafeGetStorageImpl()) {
+    if (owner.bound.storage().unsafeGetStorageImpl() != owner.storage.unsafeGetStorageImpl() ||
+        owner.bound.storage_offset() != owner.bound_offset) {
+      owner.bound_offset = owner.bound.storage_offset();
       point_at(buffer, owner.bound.storage(), owner.bound.storage_offset());
     }
   }
@@ -312,7 +321,14 @@ void Program::renew(int buffer) {
   for (const int value : owner.values) {
     at_index(values_, value) = make_window(at_index(windows_, value), owner.storage);
   }
-  for (Call& call : calls_) build_stack(call);
+  const auto uses_it = [&](const Argument& argument) {
+    std::vector<int> used;
+    collect_values(argument, &used);
+    return std::any_of(used.begin(), used.end(), [&](int value) { return at_index(windows_, value).buffer == buffer; });
+  };
+  for (Call& call : calls_) {
+    if (std::any_of(call.spec.arguments.begin(), call.spec.arguments.end(), uses_it)) build_stack(call);
+  }
   note_use_counts();
 }
 
@@ -323,10 +339,10 @@ void Program::let_go() {
     const bool transient = owner.kind == BufferKind::bound && owner.transient;
     if (owner.elsewhere || transient) point_at(static_cast<int>(b), home_storage(owner), 0);
     owner.elsewhere = false;
-    if (transient) owner.bound = at::Tensor();
-    if (owner.kind == BufferKind::bound && owner.writes > 0 && owner.bound.defined()) {
-      owner.bound.unsafeGetTensorImpl()->bump_version();
+    if (owner.writes > 0 && owner.bound.defined() && !owner.bound.is_inference()) {
+      owner.bound.unsafeGetTensorImpl()->bump_version();  // autograd outside must notice what was written
     }
+    if (transient) owner.bound = at::Tensor();
   }
 }
 

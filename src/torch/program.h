@@ -100,6 +100,7 @@ class Program {
     std::vector<std::int64_t> bound_sizes;
     std::vector<std::int64_t> bound_strides;
     at::ScalarType bound_dtype = at::ScalarType::Undefined;
+    std::int64_t bound_offset = 0;
     bool transient = false;
     bool elsewhere = false;  // planned, but the last request for it was served by ordinary allocation
     int writes = 0;          // calls that write it, for a bound buffer

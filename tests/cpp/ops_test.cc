@@ -15,6 +15,12 @@ TEST(Ops, BatchNormWritesItsRunningStatisticsInTraining) {
   EXPECT_THAT(facts->hidden_writes.arguments, ElementsAre(3u, 4u));
 }
 
+TEST(Ops, RecurrentLayersOfOneDnnHaveOpaqueOperands) {
+  ASSERT_TRUE(op_facts("aten::mkldnn_rnn_layer_backward"));
+  EXPECT_TRUE(op_facts("aten::mkldnn_rnn_layer_backward")->opaque_operands);
+  EXPECT_FALSE(op_facts("aten::native_batch_norm")->opaque_operands);
+}
+
 TEST(Ops, MostSchemasAreTheWholeTruth) {
   EXPECT_EQ(op_facts("aten::relu_"), std::nullopt);
 }
