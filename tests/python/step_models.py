@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 import lowtide
-from models import MODELS, OPTIMIZERS, StepMaker, loss_of, plain_step, tokens
+from models import MODELS, OPTIMIZERS, StepMaker, bert, gpt2, loss_of, plain_step, tokens
 
 __all__ = [
     "MODELS",
@@ -25,6 +26,9 @@ __all__ = [
     "same",
     "small_batches",
 ]
+
+
+SMALL = {"bert": partial(bert, width=64), "gpt2": partial(gpt2, width=64)}
 
 
 def same(a: Any, b: Any) -> bool:
@@ -58,11 +62,13 @@ def pair(
     model: str,
     optimizer: str | Callable[[Any], torch.optim.Optimizer] = "adam",
     make: StepMaker = plain_step,
+    *,
+    small: bool = False,
     **options: Any,
 ) -> tuple[Side, Side]:
-    """Two equal copies: one whose step is eager, one whose step is compiled."""
+    """Two equal copies: one whose step is eager, one whose step is compiled. `small` narrows the transformers."""
     torch.manual_seed(0)
-    first = MODELS[model][0]()
+    first = SMALL[model]() if small and model in SMALL else MODELS[model][0]()
     second = copy.deepcopy(first)
     make_optimizer = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
     sides = [Side(m, o, make(m, o)) for m, o in ((m, make_optimizer(m.parameters())) for m in (first, second))]

@@ -9,14 +9,18 @@ from step_models import MODELS, OPTIMIZERS, Side, batches, loss_of, pair, run_bo
 STEPS = 10
 
 
+def every_pairing(test):
+    """All models x all optimizers."""
+    return pytest.mark.parametrize("model", MODELS)(pytest.mark.parametrize("optimizer", OPTIMIZERS)(test))
+
+
 def check_equal(eager: Side, planned: Side) -> None:
     expected, got = eager.state(), planned.state()
     for part in expected:
         assert same(expected[part], got[part]), part
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+@every_pairing
 def test_ten_steps(model, optimizer):
     eager, planned = pair(model, optimizer)
     for index, batch in enumerate(batches(model, STEPS)):
@@ -27,14 +31,14 @@ def test_ten_steps(model, optimizer):
     assert (stats["calls"], stats["eager_calls"], stats["captures"], stats["misses"]) == (STEPS, 0, 1, 0)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_scheduler_and_clipping(optimizer):
-    def make(model, opt):
-        parameters = list(model.parameters())  # references taken outside the function work
+@every_pairing
+def test_scheduler_and_clipping(model, optimizer):
+    def make(module, opt):
+        parameters = list(module.parameters())  # references taken outside the function work
 
         def step(batch):
             opt.zero_grad()
-            loss = loss_of(model, batch)
+            loss = loss_of(module, batch)
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             opt.step()
@@ -42,11 +46,11 @@ def test_scheduler_and_clipping(optimizer):
 
         return step
 
-    eager, planned = pair("bert", optimizer, make)
+    eager, planned = pair(model, optimizer, make, small=True)
     schedules = [
         torch.optim.lr_scheduler.OneCycleLR(s.optimizer, max_lr=0.01, total_steps=20) for s in (eager, planned)
     ]
-    for index, batch in enumerate(small_batches("bert", STEPS)):
+    for index, batch in enumerate(small_batches(model, STEPS)):
         assert same(*run_both(eager, planned, index, batch))
         for schedule in schedules:
             schedule.step()
@@ -55,11 +59,11 @@ def test_scheduler_and_clipping(optimizer):
     assert planned.step.stats()["captures"] == 1
 
 
-@pytest.mark.parametrize("model", ["cnn", "gpt2"])
-def test_zero_grad_at_the_end(model):
-    def make(model, opt):
+@every_pairing
+def test_zero_grad_at_the_end(model, optimizer):
+    def make(module, opt):
         def step(batch):
-            loss = loss_of(model, batch)
+            loss = loss_of(module, batch)
             loss.backward()
             opt.step()
             opt.zero_grad()
@@ -67,7 +71,7 @@ def test_zero_grad_at_the_end(model):
 
         return step
 
-    eager, planned = pair(model, "adamw", make)
+    eager, planned = pair(model, optimizer, make, small=True)
     for index, batch in enumerate(small_batches(model, STEPS)):
         assert same(*run_both(eager, planned, index, batch))
     check_equal(eager, planned)
@@ -76,8 +80,8 @@ def test_zero_grad_at_the_end(model):
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
-@pytest.mark.parametrize("model", MODELS)
-def test_accumulation_inside(model, set_to_none):
+@every_pairing
+def test_accumulation_inside(model, optimizer, set_to_none):
     def make(module, opt):
         def step(micro_batches):
             opt.zero_grad(set_to_none=set_to_none)
@@ -91,7 +95,7 @@ def test_accumulation_inside(model, set_to_none):
 
         return step
 
-    eager, planned = pair(model, "adam", make)
+    eager, planned = pair(model, optimizer, make, small=True)
     data = list(small_batches(model, 2 * STEPS))
     for index in range(STEPS):
         assert same(*run_both(eager, planned, index, data[2 * index : 2 * index + 2]))
@@ -99,8 +103,8 @@ def test_accumulation_inside(model, set_to_none):
     assert planned.step.stats()["eager_calls"] == 0
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_accumulation_across_calls(model):
+@every_pairing
+def test_accumulation_across_calls(model, optimizer):
     def make(module, opt):
         def step(batch, update):
             loss = loss_of(module, batch) / 2
@@ -112,7 +116,7 @@ def test_accumulation_across_calls(model):
 
         return step
 
-    eager, planned = pair(model, "sgd", make)
+    eager, planned = pair(model, optimizer, make, small=True)
     for index, batch in enumerate(small_batches(model, STEPS)):
         assert same(*run_both(eager, planned, index, batch, update=index % 2 == 1))
         assert same(eager.state()["gradients"], planned.state()["gradients"])
@@ -121,8 +125,8 @@ def test_accumulation_across_calls(model):
 
 
 @pytest.mark.parametrize("where", ["inside", "outside"])
-@pytest.mark.parametrize("model", MODELS)
-def test_bfloat16_autocast(model, where):
+@every_pairing
+def test_bfloat16_autocast(model, optimizer, where):
     def make(module, opt):
         def step(batch):
             opt.zero_grad()
@@ -136,7 +140,7 @@ def test_bfloat16_autocast(model, where):
 
         return step
 
-    eager, planned = pair(model, "adam", make)
+    eager, planned = pair(model, optimizer, make, small=True)
     for index, batch in enumerate(small_batches(model, STEPS)):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=where == "outside"):
             assert same(*run_both(eager, planned, index, batch))
@@ -144,9 +148,9 @@ def test_bfloat16_autocast(model, where):
     assert planned.step.stats()["eager_calls"] == 0
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_two_alternating_shapes(model):
-    eager, planned = pair(model, "adamw")
+@every_pairing
+def test_two_alternating_shapes(model, optimizer):
+    eager, planned = pair(model, optimizer, small=True)
     small, large = list(small_batches(model, STEPS)), list(small_batches(model, STEPS, batch=3))
     for index in range(STEPS):
         batch = (small, large)[index % 2][index]
@@ -155,12 +159,11 @@ def test_two_alternating_shapes(model):
     assert planned.step.stats()["captures"] == 2
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+@every_pairing
 def test_load_state_dict_in_the_middle(model, optimizer):
     import copy
 
-    eager, planned = pair(model, optimizer)
+    eager, planned = pair(model, optimizer, small=True)
     saved = None
     for index, batch in enumerate(small_batches(model, STEPS)):
         if index == 3:
