@@ -76,7 +76,7 @@ def timed(step: Callable[[Any], Any], batch: Any) -> float:
 def rows(*, quick: bool) -> Iterator[tuple[str, int, int, int, Timing]]:
     """Optimizer, threads, batch, length and timing."""
     for optimizer in ("adam", "adam_fused"):
-        for threads in (1, 2):
+        for threads in (1,) if quick else (1, 2):
             for batch, length in SHAPES[:1] if quick else SHAPES:
                 steps = 5 if quick else 100 if batch * length < 1000 else 40
                 yield (
@@ -91,7 +91,7 @@ def rows(*, quick: bool) -> Iterator[tuple[str, int, int, int, Timing]]:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one batch size, few steps: does it run?")
+    parser.add_argument("--quick", action="store_true", help="one thread, one batch size, few steps: does it run?")
     options = parser.parse_args()
     os.environ.setdefault("LOWTIDE_QUIET", "1")
     print("| optimizer | threads | batch | eager ms | planned ms | planned / eager |")
