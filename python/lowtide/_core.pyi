@@ -141,6 +141,9 @@ class Watch:
     def add_attribute(self, object: object, descriptor: object) -> int:
         """What a descriptor made in C gives for ``object``; it may be missing."""
 
+    def add_field(self, object: object, offset: int) -> int:
+        """The pointer at ``offset`` in the object's own memory, see :func:`field_offset`."""
+
     def __len__(self) -> int: ...
     def same(self) -> bool: ...
     def changed(self) -> list[int]:
@@ -148,6 +151,9 @@ class Watch:
 
     def renew(self, index: int) -> None:
         """What the place holds now is what was seen."""
+
+def field_offset(holder: object, value: object) -> int | None:
+    """Where in the memory of ``holder`` a pointer to ``value`` stands, if it does."""
 
 def plan(
     graph: Graph,

@@ -43,6 +43,7 @@ class Stats(TypedDict):
     planned_bytes: int  # resident plus arena
     resident_bytes: int
     arena_bytes: int
+    gradient_bytes: int  # of resident: gradients that the function leaves in `.grad`
     served_bytes: int  # the highest arena address served in the last step
     misses: int  # requests outside the plan, over all steps
     unplanned_bytes: int  # most live bytes outside the plan, over all steps
@@ -236,6 +237,7 @@ class CompiledStep:
             "planned_bytes": plan.resident_bytes + plan.arena_bytes if plan else 0,
             "resident_bytes": plan.resident_bytes if plan else 0,
             "arena_bytes": plan.arena_bytes if plan else 0,
+            "gradient_bytes": self._current.gradient_bytes if self._current else 0,
             "served_bytes": self._current.report.highest_end if self._current else 0,
             "misses": self._misses,
             "unplanned_bytes": self._unplanned,
@@ -248,9 +250,10 @@ class CompiledStep:
     def summary(self) -> str:
         """One line: eager's estimate, what is planned, time, captures and misses."""
         s = self.stats()
+        kept = f", {_mib(s['gradient_bytes'])} of it kept in .grad" if s["gradient_bytes"] else ""
         return (
             f"lowtide: eager about {_mib(s['eager_bytes'])} -> planned {_mib(s['planned_bytes'])} "
-            f"({_mib(s['resident_bytes'])} resident + {_mib(s['arena_bytes'])} arena), "
+            f"({_mib(s['resident_bytes'])} resident{kept} + {_mib(s['arena_bytes'])} arena), "
             f"step {s['step_seconds'] * 1e3:.1f} ms = {s['step_time_ratio']:.2f} x its ops alone, "
             f"{s['captures']} captures, {s['misses']} misses"
         )

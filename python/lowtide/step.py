@@ -366,9 +366,10 @@ class CapturedStep:
         self._variants.clear()
 
     @property
-    def plans(self) -> list[_core.Plan]:
-        """The plan of every variant, in the order they were needed."""
-        return [variant.plan for variant in self._variants.values()]
+    def gradient_bytes(self) -> int:
+        """What gradients that stay in `.grad` cost."""
+        buffers = self.current.lowered.buffers if self.current else []
+        return sum(buffer.nbytes for buffer in buffers if buffer.kind == "made" and buffer.role == "gradient")
 
 
 def _owner(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:

@@ -32,9 +32,8 @@ def test_predicted_is_measured_on_every_step(model, optimizer, threads):
         plan, stats = planned.step.plan, planned.step.stats()
         assert used.arena_bytes == plan.arena_bytes == stats["served_bytes"], index
         assert stats["misses"] == 0 and stats["unplanned_bytes"] == 0, index
-        if index > 0:  # the first call also captures and assembles
-            unplanned = used.peak_bytes - plan.arena_bytes - kept_bytes(planned.step)
-            assert unplanned <= UNPLANNED_LIMIT, (index, unplanned)
+        unplanned = used.peak_bytes - plan.arena_bytes - kept_bytes(planned.step)
+        assert unplanned <= UNPLANNED_LIMIT, (index, unplanned)
         del loss
 
 
