@@ -21,6 +21,7 @@ import torch
 from . import _torch
 from .errors import CaptureError
 from .recorder import Ref
+from .update_ledger import Number
 
 ALIGNMENT = 64
 TIMED_RUNS = 3
@@ -179,7 +180,7 @@ def _describe(argument: Any) -> str:
         return f"{str(argument.dtype)[6:]}{list(argument.sizes)}{list(argument.strides)}".replace(" ", "")
     if isinstance(argument, (list, tuple)):
         return f"[{','.join(_describe(item) for item in argument)}]"
-    if type(argument).__name__ == "Number":
+    if isinstance(argument, Number):
         return "#"
     return repr(argument)
 
@@ -238,7 +239,7 @@ def _scratch_value(argument: Any, number: Callable[[Any], int | float]) -> Any:
         return base.as_strided(argument.sizes, argument.strides)
     if isinstance(argument, (list, tuple)):
         return [_scratch_value(item, number) for item in argument]
-    if type(argument).__name__ == "Number":
+    if isinstance(argument, Number):
         return number(argument)
     return argument
 

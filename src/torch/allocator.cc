@@ -181,7 +181,6 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
     std::byte* address = Arena::process().base() + request->offset;
     if (!overlaps_held(address, size) && !overlaps_escaped(address, size)) {
       const std::int64_t end = request->offset + size;
-      stats_->served += 1;
       if (end > stats_->highest_end) stats_->highest_end = end;
       count_served(end);
       held_.emplace_back(address, size);

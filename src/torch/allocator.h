@@ -63,7 +63,6 @@ struct Request {
 // What happened while a step was replayed.
 struct ReplayStats {
   std::int64_t highest_end = 0;     // of any address served
-  std::int64_t served = 0;          // requests served from the arena
   std::int64_t misses = 0;          // requests that were not planned, or outgrew their plan
   std::int64_t unplanned_live = 0;  // bytes of such requests alive now
   std::int64_t unplanned_peak = 0;

@@ -112,7 +112,6 @@ PYBIND11_MODULE(_torch, module) {
 
   py::class_<ReplayStats>(module, "ReplayStats")
       .def_readonly("highest_end", &ReplayStats::highest_end)
-      .def_readonly("served", &ReplayStats::served)
       .def_readonly("misses", &ReplayStats::misses)
       .def_readonly("unplanned_peak", &ReplayStats::unplanned_peak);
 
@@ -144,7 +143,6 @@ PYBIND11_MODULE(_torch, module) {
       .def_property_readonly("failed_call", &Program::failed_call)
       .def_property_readonly("stats", [](const Program& self) { return self.stats(); })
       .def_property_readonly("missed_calls", &Program::missed_calls)
-      .def_property_readonly("arena_bytes", &Program::arena_bytes)
       .def_property_readonly("escapes", [](const Program& self) {
         std::vector<std::pair<int, std::int64_t>> found;
         for (const Escape& escape : self.escapes()) found.emplace_back(escape.call, escape.bytes);

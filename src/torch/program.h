@@ -87,7 +87,6 @@ class Program {
   const ReplayStats& stats() const { return stats_; }
   const std::vector<Escape>& escapes() const { return escapes_; }
   const std::vector<int>& missed_calls() const { return missed_calls_; }
-  std::int64_t arena_bytes() const { return arena_bytes_; }
 
  private:
   struct Buffer {
