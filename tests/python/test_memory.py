@@ -54,6 +54,21 @@ def test_planned_beats_eager_where_the_update_has_temporaries():
     assert peaks[1] < peaks[0]
 
 
+def test_memory_stays_flat_over_many_steps_and_the_batch_is_let_go():
+    _, planned = pair("cnn", "adam")
+    for batch in small_batches("cnn", 3):
+        planned.step(batch)
+    with lowtide.measure() as used:
+        seen = []
+        for _ in range(100):
+            batch = next(small_batches("cnn", 1))
+            planned.step(batch)
+            planned.optimizer.zero_grad()
+            del batch
+            seen.append(used.current_bytes)
+    assert len(set(seen)) == 1, seen
+
+
 def test_measure_counts_eager_code_exactly():
     with lowtide.measure() as used:
         a = torch.empty(1000, dtype=torch.float32)
