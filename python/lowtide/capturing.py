@@ -11,6 +11,7 @@ from . import _core
 from .assembly import assume_profiles, build_graph
 from .lowering import lower
 from .optimizer_twin import OptimizerTwin, TwinRun
+from .surroundings import Surroundings
 from .tape import capture_step
 
 
@@ -39,7 +40,8 @@ def capture(
         print(graph.summary())
     """
     optimizers = optimizers_of(optimizer)
-    tape = capture_step(function, model=model, optimizers=optimizers, args=example, kwargs={})
+    surroundings = Surroundings(function, model, optimizers)
+    tape = capture_step(function, surroundings, model, optimizers, example, {})
     runs: dict[int, TwinRun] = {}
     first_number: dict[int, int] = {}
     try:

@@ -19,9 +19,10 @@ import torch.utils._pytree as pytree
 from . import _core, _torch
 from .capturing import optimizers_of
 from .errors import CaptureError
-from .guards import MODE_NAMES, ModelGuard, read_arguments, read_modes, read_optimizers
+from .guards import MODE_NAMES, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
+from .surroundings import Surroundings
 from .tape import capture_step
 
 MAX_CAPTURES = 8
@@ -78,7 +79,7 @@ class CompiledStep:
             _core.parse_bytes(memory_budget)
         self._keep_grads = keep_grads is not False
         self._on_unsupported = on_unsupported
-        self._guard = ModelGuard(model)
+        self._surroundings: Surroundings | None = None  # looked at from the first call on
         self._cache = ProfileCache()
         self._captures: dict[Hashable, CapturedStep] = {}
         self._captured = 0
@@ -93,7 +94,7 @@ class CompiledStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step; gives what the function gives."""
-        if self._closed or self._unsupported is not None or _must_stay_eager():
+        if self._closed or self._unsupported is not None or _is_capturing() or must_stay_eager():
             self._eager_calls += 1
             return self._function(*args, **kwargs)
         with _running:
@@ -132,30 +133,33 @@ class CompiledStep:
     def _step_for(
         self, leaves: Sequence[Any], spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CapturedStep:
-        model_guards = self._guard.read()
+        if self._surroundings is None:
+            self._surroundings = Surroundings(self._function, self._model, self._optimizers)
+        around = self._surroundings.read()
         try:
-            guards = (*read_arguments(leaves, spec), read_modes(), *model_guards, read_optimizers(self._optimizers))
+            arguments = read_arguments(leaves, spec, self._surroundings.names)
         except TypeError as error:
-            raise CaptureError(f"an argument cannot be guarded: {error}") from error
+            raise CaptureError(str(error)) from error
+        guards = (*arguments, read_modes(), read_optimizers(self._optimizers), around)
         step = self._captures.get(guards)
         gradients: Hashable = ()
         if step is None:
-            gradients = self._guard.gradients()
+            gradients = self._surroundings.gradients()
             step = self._captures.get((guards, gradients))
         if step is None:
-            step = self._capture(guards, args, kwargs)
+            step = self._capture(guards, self._surroundings, args, kwargs)
             self._captures[guards if step.tape.any_gradients else (guards, gradients)] = step
         return step
 
-    def _capture(self, guards: tuple[Hashable, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedStep:
+    def _capture(
+        self, guards: tuple[Hashable, ...], surroundings: Surroundings, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> CapturedStep:
         if self._captured == MAX_CAPTURES:
             raise CaptureError(f"{MAX_CAPTURES} captures were made and the guards changed again: {self._history[-1]}")
-        reason = self._why(guards)
+        reason = self._why(guards, surroundings)
         _capturing.active = True
         try:
-            tape = capture_step(
-                self._function, model=self._model, optimizers=self._optimizers, args=args, kwargs=kwargs
-            )
+            tape = capture_step(self._function, surroundings, self._model, self._optimizers, args, kwargs)
         finally:
             _capturing.active = False
         self._captured += 1
@@ -177,7 +181,6 @@ class CompiledStep:
         for step in self._captures.values():
             step.close()
         self._captures.clear()
-        self._guard.refresh()
 
     def _give_up(self, reason: str) -> None:
         self._unsupported = reason
@@ -196,18 +199,20 @@ class CompiledStep:
                 stacklevel=4,
             )
 
-    def _why(self, guards: tuple[Hashable, ...]) -> str:
+    def _why(self, guards: tuple[Hashable, ...], surroundings: Surroundings) -> str:
         if self._last_guards is None:
             return "first call"
-        names = ("arguments", "argument structure", "modes", "training flags", "hooks", "requires_grad", "modules",
-                 "parameter groups")  # fmt: skip
+        names = ("arguments", "argument structure", "modes", "parameter groups", "surroundings")
         changed = [name for name, old, new in zip(names, self._last_guards, guards, strict=True) if old != new]
+        said = [name for name in changed if name not in ("modes", "surroundings")]
         if "modes" in changed:
             old_modes, new_modes = self._last_guards[2], guards[2]
             assert isinstance(old_modes, tuple) and isinstance(new_modes, tuple)
             pairs = zip(MODE_NAMES, old_modes, new_modes, strict=True)
-            changed += [f"{name} {old} -> {new}" for name, old, new in pairs if old != new]
-        return ", ".join(changed) or "which parameters have a gradient"
+            said += [f"{name} {old} -> {new}" for name, old, new in pairs if old != new]
+        if "surroundings" in changed:
+            said.append(surroundings.difference(self._last_guards[-1], guards[-1]))
+        return ", ".join(said) or "which parameters have a gradient"
 
     # -- for the user --------------------------------------------------------------------------------------------------
 
@@ -275,11 +280,12 @@ class CompiledStep:
             self._closed = True
             self._drop_captures()
             self._current = None
+            self._surroundings = None
 
 
-def _must_stay_eager() -> bool:
-    """Under a capture of ours, or somebody's dispatch mode, the function itself must run."""
-    return getattr(_capturing, "active", False) or torch._C._len_torch_dispatch_stack() > 0
+def _is_capturing() -> bool:
+    """Under a capture of ours the function itself must run."""
+    return getattr(_capturing, "active", False)
 
 
 def _mib(size: int) -> str:

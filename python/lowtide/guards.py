@@ -12,8 +12,6 @@ from typing import Any
 import torch
 import torch.utils._device
 
-Guards = dict[str, Hashable]
-
 _BY_VALUE = frozenset(
     {bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, range,
      type(Ellipsis)}
@@ -138,43 +136,6 @@ def _foreign_function_mode() -> bool:
     """The default device is a function mode too; on the CPU it changes nothing."""
     modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
     return not all(isinstance(m, torch.utils._device.DeviceContext) and m.device.type == "cpu" for m in modes)
-
-
-class ModelGuard:
-    """The parts of a model that can change between calls without a new argument."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Reads the model's structure anew."""
-        self._modules = list(self._model.modules())
-        self._registries = [module._modules for module in self._modules]
-        self._children = self._read_children()
-        self._hooks = [
-            hooks for m in self._modules for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks)
-        ]
-        self._ids = tuple(map(id, self._modules))
-        self.parameters = dict(self._model.named_parameters())
-
-    def _read_children(self) -> list[tuple[Any, ...]]:
-        return list(map(tuple, map(dict.values, self._registries)))
-
-    def read(self) -> tuple[Hashable, ...]:
-        """Training flags and hooks of every module, which parameters require a gradient."""
-        if self._children != self._read_children():
-            self.refresh()
-        return (
-            tuple([module.training for module in self._modules]),
-            tuple(map(len, self._hooks)),
-            tuple([parameter.requires_grad for parameter in self.parameters.values()]),
-            self._ids,
-        )
-
-    def gradients(self) -> tuple[bool, ...]:
-        """Which parameters have a gradient now."""
-        return tuple([parameter.grad is not None for parameter in self.parameters.values()])
 
 
 def read_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> Hashable:

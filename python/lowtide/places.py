@@ -52,6 +52,13 @@ class Place:
         """Puts back exactly the objects that were there."""
         raise NotImplementedError
 
+    def same(self, old: Content, new: Content) -> bool:
+        """Whether two contents are the same objects at the same keys."""
+        return len(old) == len(new) and all(
+            (a is c or (type(a) is type(c) and type(a) in (str, int) and a == c)) and b is d
+            for (a, b), (c, d) in zip(old, new, strict=True)
+        )
+
     def name(self, key: Any) -> str:
         """What stands at `key`, for a message."""
         return str(self.path)
@@ -258,6 +265,10 @@ class RandomState(Place):
         """As text: states are nested tables of numbers."""
         state = self.read()
         return [(repr(state), state)]
+
+    def same(self, old: Content, new: Content) -> bool:
+        """By text: every look makes new objects."""
+        return bool(old[0][0] == new[0][0])
 
     def restore(self, content: Content) -> None:
         """Sets the state."""

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .errors import CaptureError
 from .recorder import Recorder, Recording, Ref, Where, is_library_file, module_paths, refs_in
+from .surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class _EntryGradientUsed(Exception):
 
 def capture_step(
     function: Callable[..., Any],
-    *,
+    surroundings: Surroundings,
     model: torch.nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     args: tuple[Any, ...],
@@ -74,17 +75,21 @@ def capture_step(
     """Runs `function(*args, **kwargs)` on fake tensors and gives its tape.
 
     Raises `CaptureError`, naming the source line, when the step cannot be captured. Model, optimizers, gradients,
-    random state and module attributes are afterwards what they were before, in every case.
+    random state and everything in the `surroundings` are afterwards what they were before, in every case.
     """
     parameters = dict(model.named_parameters())
+
+    def capture(stand_in_gradients: bool) -> Tape:
+        return _Capture(function, surroundings, model, optimizers, parameters, stand_in_gradients).run(args, kwargs)
+
     if all(parameter.grad is None for parameter in parameters.values()):
         # Most functions clear the gradients before they make new ones. Such a tape serves whether or not gradients are
         # set at entry; stand-ins that must not be touched tell it from one that accumulates.
         try:
-            return _Capture(function, model, optimizers, parameters, stand_in_gradients=True).run(args, kwargs)
+            return capture(stand_in_gradients=True)
         except _EntryGradientUsed:
             pass
-    return _Capture(function, model, optimizers, parameters, stand_in_gradients=False).run(args, kwargs)
+    return capture(stand_in_gradients=False)
 
 
 class _Capture:
@@ -93,13 +98,14 @@ class _Capture:
     def __init__(
         self,
         function: Callable[..., Any],
+        surroundings: Surroundings,
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         parameters: dict[str, torch.nn.Parameter],
-        *,
         stand_in_gradients: bool,
     ) -> None:
         self.function = function
+        self.surroundings = surroundings
         self.model = model
         self.optimizers = optimizers
         self.parameters = parameters
@@ -116,7 +122,7 @@ class _Capture:
                 self._add_model_roots()
                 inputs = self._fake_inputs(args, kwargs)
                 for context in (
-                    _module_attributes_kept(self.model),
+                    self.surroundings.kept(),
                     _random_state_kept(self.recorder.recording),
                     _autocast_cache_apart(),
                     _other_optimizers_refused(),
@@ -311,6 +317,11 @@ class _Capture:
         }
         for index, buffer in enumerate(recorder.recording.buffers):
             if buffer.role == "constant" and buffer.root is not None and index not in self.roots:
+                if not self.surroundings.explains(buffer.root):
+                    raise CaptureError(
+                        f"the step uses a tensor of shape {tuple(buffer.root.shape)} that it gets from where it cannot "
+                        "be found again, such as an iterator; pass it as an argument"
+                    )
                 self.roots[index] = [Root("constant", buffer.root, recorder.root_offset(buffer.root))]
         return Tape(
             recording=recorder.recording,
@@ -325,9 +336,11 @@ class _Capture:
         )
 
     def _gradients_used(self) -> bool:
-        entry = {b for b, roots in self.roots.items() if any(root.kind == "gradient" for root in roots)}
-        if not entry:
-            return any(parameter.requires_grad for parameter in self.parameters.values())
+        """Whether the tape depends on the gradients at entry; of one that was not set then, nothing is known."""
+        found = {root.key: b for b, roots in self.roots.items() for root in roots if root.kind == "gradient"}
+        if any(parameter.requires_grad and name not in found for name, parameter in self.parameters.items()):
+            return True
+        entry = set(found.values())
         used = {ref.buffer for call in self.recorder.recording.calls for ref in refs_in((call.args, call.kwargs))}
         used |= {ref.buffer for mark in self.updates for ref in mark.gradients.values()}
         return bool(entry & used)
@@ -354,25 +367,6 @@ class _Capture:
             f"something keeps the result of {call.target}{module} after the step ({call.where.source}): "
             "a hook, a list or an attribute outside the function; return it from the function instead"
         )
-
-
-@contextmanager
-def _module_attributes_kept(model: torch.nn.Module) -> Iterator[None]:
-    registries = ("_parameters", "_buffers", "_modules")
-    before = [
-        (module, dict(module.__dict__), {name: dict(module.__dict__[name]) for name in registries})
-        for module in model.modules()
-    ]
-    try:
-        yield
-    finally:
-        for module, attributes, contents in before:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            for name, content in contents.items():
-                registry = module.__dict__[name]
-                registry.clear()
-                registry.update(content)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 #include "watch.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -25,11 +27,27 @@ PyObject* entry_of(PyObject* owner, PyObject* key) {
   return value;
 }
 
+// A number that is another one after every change of the dictionary, or 0 where Python has none: since 3.12 not every
+// way of setting an attribute counts it up.
+std::uint64_t version_of([[maybe_unused]] PyObject* dictionary) {
+#if PY_VERSION_HEX < 0x030C0000
+  return reinterpret_cast<PyDictObject*>(dictionary)->ma_version_tag;
+#else
+  return 0;
+#endif
+}
+
 // Null if the attribute is not set.
 nb::object attribute_of(PyObject* object, PyObject* descriptor) {
   PyObject* value = Py_TYPE(descriptor)->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object)));
   if (value == nullptr) PyErr_Clear();
   return nb::steal(value);
+}
+
+PyObject* field_of(PyObject* object, std::size_t offset) {
+  PyObject* value = nullptr;
+  std::memcpy(&value, reinterpret_cast<const char*>(object) + offset, sizeof(value));
+  return value;
 }
 
 std::array<PyObject*, 3> parts_of(PyObject* function) {
@@ -91,11 +109,22 @@ std::size_t Watch::add_attribute(nb::object object, nb::object descriptor) {
   return add(Kind::attribute, std::move(object), std::move(descriptor), nullptr);
 }
 
+std::size_t Watch::add_field(nb::object object, std::size_t offset) {
+  const auto size = static_cast<std::size_t>(Py_TYPE(object.ptr())->tp_basicsize);
+  if (offset < sizeof(PyObject) || offset + sizeof(PyObject*) > size) throw nb::index_error("not in the object");
+  Py_INCREF(object.ptr());
+  places_.push_back({.kind = Kind::field, .object = object.ptr(), .key = nullptr, .type = nullptr, .offset = offset});
+  look(places_.back());
+  return places_.size() - 1;
+}
+
 bool Watch::same(const Place& place) const {
   PyObject* const* seen = seen_.data() + place.begin;
   switch (place.kind) {
     case Kind::mapping: {
       if (place.type != nullptr && Py_TYPE(place.key) != place.type) return false;
+      const std::uint64_t version = version_of(place.object);
+      if (version != 0 && version == place.version) return true;
       if (static_cast<std::size_t>(PyDict_Size(place.object)) * 2 != place.count) return false;
       Py_ssize_t position = 0;
       PyObject* key = nullptr;
@@ -104,6 +133,7 @@ bool Watch::same(const Place& place) const {
         if (seen[0] != key || seen[1] != value) return false;
         seen += 2;
       }
+      place.version = version;
       return true;
     }
     case Kind::entry:
@@ -130,6 +160,8 @@ bool Watch::same(const Place& place) const {
     }
     case Kind::attribute:
       return *seen == attribute_of(place.object, place.key).ptr();
+    case Kind::field:
+      return *seen == field_of(place.object, place.offset);
   }
   return false;
 }
@@ -154,6 +186,7 @@ void Watch::look(Place& place) {
         keep(key);
         keep(value);
       }
+      place.version = version_of(place.object);
       break;
     }
     case Kind::entry:
@@ -173,6 +206,9 @@ void Watch::look(Place& place) {
       break;
     case Kind::attribute:
       found.push_back(attribute_of(place.object, place.key));
+      break;
+    case Kind::field:
+      keep(field_of(place.object, place.offset));
       break;
   }
   // Swapped in first, let go afterwards: a destructor may run any code, this sweep's included.
@@ -231,6 +267,14 @@ void Watch::clear() {
   }
 }
 
+std::optional<std::size_t> field_offset(nb::handle holder, nb::handle value) {
+  const auto size = static_cast<std::size_t>(Py_TYPE(holder.ptr())->tp_basicsize);
+  for (std::size_t offset = sizeof(PyObject); offset + sizeof(PyObject*) <= size; offset += sizeof(PyObject*)) {
+    if (field_of(holder.ptr(), offset) == value.ptr()) return offset;
+  }
+  return std::nullopt;
+}
+
 void bind_watch(nb::module_& m) {
   // What is watched may well hold the watch: a trainer whose step is compiled is collected with it.
   static PyType_Slot slots[] = {
@@ -253,10 +297,12 @@ void bind_watch(nb::module_& m) {
       .def("add_cell", &Watch::add_cell, "cell"_a)
       .def("add_function", &Watch::add_function, "function"_a)
       .def("add_attribute", &Watch::add_attribute, "object"_a, "descriptor"_a)
+      .def("add_field", &Watch::add_field, "object"_a, "offset"_a)
       .def("__len__", &Watch::size)
       .def("same", nb::overload_cast<>(&Watch::same, nb::const_))
       .def("changed", &Watch::changed)
       .def("renew", &Watch::renew, "index"_a);
+  m.def("field_offset", field_offset, "holder"_a, "value"_a);
 }
 
 }  // namespace lowtide::python

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+import lowtide
 from lowtide import _core
 from lowtide.errors import CaptureError
 from lowtide.guards import MODE_NAMES, must_stay_eager, plain_key, read_arguments, read_modes
@@ -678,6 +679,20 @@ def test_a_made_up_attribute_is_seen() -> None:
     before = surroundings.read()
     options.temperature = 2.0
     assert surroundings.read() != before
+
+
+def test_lowtide_is_not_the_users_code() -> None:
+    world = World()
+    inner = lowtide.compile(world.step, model=world.model, optimizer=world.optimizer)
+
+    def step(x: torch.Tensor) -> Any:
+        return inner(x)
+
+    surroundings = Surroundings(step, world.model, [world.optimizer])
+    before = surroundings.read()
+    with surroundings.kept():
+        step(torch.ones(4, 8))
+    assert surroundings.read() == before
 
 
 def test_surroundings_that_hold_themselves_are_collected() -> None:
