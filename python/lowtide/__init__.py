@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._core import Graph, Plan, plan, verify
+from ._core import Graph, Plan, verify
 from .errors import (
     CaptureError,
     InfeasibleError,
@@ -18,6 +18,7 @@ from .errors import (
     LimitError,
     LowtideError,
 )
+from .planning import plan
 
 if TYPE_CHECKING:
     from .capturing import capture

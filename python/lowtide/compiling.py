@@ -20,6 +20,7 @@ from . import _core, _torch
 from .capturing import optimizers_of
 from .errors import CaptureError
 from .guards import MODE_NAMES, must_stay_eager, read_arguments, read_modes, read_optimizers
+from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
 from .surroundings import Surroundings
@@ -73,10 +74,8 @@ class CompiledStep:
         self._function = function
         self._model = model
         self._optimizers = optimizers
-        self._memory_budget = memory_budget
-        self._latency_ns = _latency_ns(latency_budget)
-        if isinstance(memory_budget, str):
-            _core.parse_bytes(memory_budget)
+        self._memory_budget = read_memory_budget(memory_budget)
+        self._latency_ns = read_latency_budget(latency_budget)
         self._keep_grads = keep_grads is not False
         self._on_unsupported = on_unsupported
         self._surroundings: Surroundings | None = None  # looked at from the first call on
@@ -154,9 +153,9 @@ class CompiledStep:
     def _capture(
         self, guards: tuple[Hashable, ...], surroundings: Surroundings, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CapturedStep:
-        if self._captured == MAX_CAPTURES:
-            raise CaptureError(f"{MAX_CAPTURES} captures were made and the guards changed again: {self._history[-1]}")
         reason = self._why(guards, surroundings)
+        if self._captured == MAX_CAPTURES:
+            raise CaptureError(f"{MAX_CAPTURES} captures were made and the guards changed again: {reason}")
         _capturing.active = True
         try:
             tape = capture_step(self._function, surroundings, self._model, self._optimizers, args, kwargs)
@@ -168,14 +167,7 @@ class CompiledStep:
         return CapturedStep(tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads)
 
     def _plan(self, graph: _core.Graph) -> _core.Plan:
-        budget = self._memory_budget
-        if isinstance(budget, str):
-            budget = _core.parse_bytes(budget)
-        elif isinstance(budget, float):
-            budget = int(budget * (graph.resident_bytes + graph.program_peak_bytes))
-        plan = _core.plan(graph, memory_budget=budget, latency_budget_ns=self._latency_ns)
-        _core.verify(graph, plan)
-        return plan
+        return _core.plan(graph, memory_budget=self._memory_budget, latency_budget_ns=self._latency_ns)
 
     def _drop_captures(self) -> None:
         for step in self._captures.values():
@@ -183,9 +175,10 @@ class CompiledStep:
         self._captures.clear()
 
     def _give_up(self, reason: str) -> None:
-        self._unsupported = reason
-        self._eager_calls += 1
-        self._drop_captures()
+        with _running:
+            self._unsupported = reason
+            self._eager_calls += 1
+            self._drop_captures()
         name = getattr(self._function, "__qualname__", repr(self._function))
         warnings.warn(f"lowtide: {name} runs eager: {reason}", RuntimeWarning, stacklevel=3)
 
@@ -290,14 +283,6 @@ def _is_capturing() -> bool:
 
 def _mib(size: int) -> str:
     return f"{size / 2**20:.1f} MiB"
-
-
-def _latency_ns(budget: int | float | str | None) -> int | None:
-    if budget is None:
-        return None
-    if isinstance(budget, str):
-        return _core.parse_duration_ns(budget)
-    return int(budget * 1e6)  # milliseconds
 
 
 def _announce(line: str) -> None:

@@ -1,0 +1,46 @@
+"""`lowtide.plan`: a verified plan of a graph, within budgets given as people write them."""
+
+from __future__ import annotations
+
+from . import _core
+
+
+def read_memory_budget(budget: int | float | str | None) -> int | float | None:
+    """Bytes (an int), or a share of what eager needs (a float up to 1). Raises ValueError for anything else."""
+    if isinstance(budget, str):
+        return _core.parse_bytes(budget)
+    if isinstance(budget, float) and not 0 < budget <= 1:
+        raise ValueError(f"a memory budget of {budget} is not a share: above 0 and at most 1; bytes are an int or text")
+    return budget
+
+
+def read_latency_budget(budget: int | float | str | None) -> int | None:
+    """Nanoseconds, of a number of milliseconds or a text such as "20ms"."""
+    if budget is None:
+        return None
+    return _core.parse_duration_ns(budget) if isinstance(budget, str) else int(budget * 1e6)
+
+
+def plan(
+    graph: _core.Graph,
+    *,
+    memory_budget: int | float | str | None = None,
+    latency_budget: int | float | str | None = None,
+    order: str = "program",
+    layout: str = "greedy_by_size",
+) -> _core.Plan:
+    """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
+
+    `memory_budget` is bytes, text ("6GiB") or a share (0.6) of resident bytes and program-order peak; it covers
+    resident bytes and arena. `latency_budget` is milliseconds or text ("20ms").
+
+        plan = lowtide.plan(graph, memory_budget="6GiB")
+        print(plan.summary())
+    """
+    return _core.plan(
+        graph,
+        order=order,
+        layout=layout,
+        memory_budget=read_memory_budget(memory_budget),
+        latency_budget_ns=read_latency_budget(latency_budget),
+    )
