@@ -1,5 +1,8 @@
 """The bindings of the core: what Python sees of graphs, plans and errors."""
 
+import subprocess
+import sys
+
 import pytest
 
 from lowtide import _core, errors
@@ -117,3 +120,8 @@ def test_amounts() -> None:
 def test_hidden_writes() -> None:
     assert _core.op_hidden_writes("aten::native_batch_norm") == (5, [3, 4])
     assert _core.op_hidden_writes("aten::relu") == (None, [])
+
+
+def test_importing_lowtide_does_not_import_torch() -> None:
+    code = "import lowtide, sys; assert 'torch' not in sys.modules; lowtide.measure; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
