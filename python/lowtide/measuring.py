@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
+import torch  # noqa: F401 - brings the libraries that the extension needs
+
 from . import _torch
 
 
