@@ -43,15 +43,11 @@ def capture(
     surroundings = Surroundings(function, model, optimizers)
     tape = capture_step(function, surroundings, model, optimizers, example, {})
     runs: dict[int, TwinRun] = {}
-    first_number: dict[int, int] = {}
     try:
-        total = 0
         for mark in tape.updates:
             twin = OptimizerTwin(optimizers[mark.optimizer], [tape.parameters[name] for name in mark.gradients])
             runs[mark.optimizer] = twin.run()
-            first_number[mark.optimizer] = total
-            total += len(runs[mark.optimizer].numbers)
-        lowered = lower(tape, runs, first_number)
+        lowered = lower(tape, runs)
     finally:
         for run in runs.values():
             run.rollback()

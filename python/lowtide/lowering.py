@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -80,19 +81,25 @@ class Lowered:
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
 
 
-def lower(tape: Tape, runs: dict[int, TwinRun], number_base: dict[int, int]) -> Lowered:
-    """Composes `tape` with this step's update rules. `runs` and the index of its first number are by optimizer.
+def lower(tape: Tape, runs: dict[int, TwinRun]) -> Lowered:
+    """Composes `tape` with this step's update rules, the `runs` by optimizer.
 
     An optimizer without a run updates after the program, eagerly: its gradients become outputs.
     """
-    return _Lowering(tape, runs, number_base).result()
+    return _Lowering(tape, runs).result()
+
+
+def numbers_of(runs: dict[int, TwinRun]) -> list[int | float]:
+    """This step's lifted numbers, of all optimizers, in the order in which `lower` counts them."""
+    return [number for run in runs.values() for number in run.numbers]
 
 
 class _Lowering:
-    def __init__(self, tape: Tape, runs: dict[int, TwinRun], number_base: dict[int, int]) -> None:
+    def __init__(self, tape: Tape, runs: dict[int, TwinRun]) -> None:
         self.tape = tape
         self.runs = runs
-        self.number_base = number_base
+        counts = [len(run.numbers) for run in runs.values()]
+        self.first_number = dict(zip(runs, accumulate(counts, initial=0), strict=False))
         self.lowered = Lowered()
         self.buffer_of: dict[int, int] = {}  # recorded buffer -> ours
         self.parameter_of = {
@@ -206,7 +213,7 @@ class _Lowering:
                 except NotExpressible as error:
                     self._add_opaque_update(mark, name, gradient, str(error))
                     continue
-                self._add_update(mark, name, gradient, template, self.number_base[mark.optimizer] + first)
+                self._add_update(mark, name, gradient, template, self.first_number[mark.optimizer] + first)
 
     def _add_update(
         self, mark: UpdateMark, name: str, gradient: Ref, template: UpdateTemplate, first_number: int

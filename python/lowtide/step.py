@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
 from .errors import CaptureError, LowtideError
-from .lowering import Lowered, StateRoot, check_last, lower
+from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profiles import OpProfile, ProfileCache
@@ -100,8 +100,7 @@ class CapturedStep:
                 self._step_eagerly(mark, str(error))
         self._variants: dict[Hashable, Variant] = {}
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
-        self._free_gradients = not keep_grads and tape.any_gradients and bool(tape.updates)
-        if self._free_gradients:
+        if not keep_grads and tape.any_gradients and tape.updates:
             for name in tape.new_gradients:
                 tape.new_gradients[name] = None
         self._runs: dict[int, TwinRun] = {}
@@ -116,15 +115,13 @@ class CapturedStep:
         self._runs = runs
         try:
             self._bind(variant, leaves)
-            numbers = [number for run in runs.values() for number in run.numbers]
             self._drop_entry_gradients()
         except BaseException:
-            for run in runs.values():
-                run.rollback()
+            _roll_back(runs)
             raise
         try:
             begin = time.perf_counter()
-            outputs = variant.program.runtime.run(numbers)
+            outputs = variant.program.runtime.run(numbers_of(runs))
             seconds = time.perf_counter() - begin
         except BaseException as error:
             self._explain_failure(variant, runs, error)
@@ -144,8 +141,7 @@ class CapturedStep:
                     runs[index] = twin.run()
                 return runs, self._variant(runs)
             except BaseException as error:
-                for run in runs.values():
-                    run.rollback()
+                _roll_back(runs)
                 if not isinstance(error, NotExpressible):
                     raise
                 for mark in self.tape.updates:
@@ -187,8 +183,7 @@ class CapturedStep:
     def _explain_failure(self, variant: Variant, runs: dict[int, TwinRun], error: BaseException) -> None:
         failed = variant.program.runtime.failed_call
         if failed < 0:
-            for run in runs.values():
-                run.rollback()
+            _roll_back(runs)
             return
         lowered = variant.lowered
         done = variant.program.operators[:failed]
@@ -199,8 +194,7 @@ class CapturedStep:
                 run.commit()
         else:
             said = "parameters and optimizer state are those before the step"
-            for run in runs.values():
-                run.rollback()
+            _roll_back(runs)
         written = {
             lowered.buffers[b].name
             for i in done
@@ -219,7 +213,7 @@ class CapturedStep:
         variant = self._variants.get(key)
         if variant is None:
             try:
-                variant = self._variants[key] = self._build(lower(self.tape, runs, _first_numbers(runs)), runs)
+                variant = self._variants[key] = self._build(lower(self.tape, runs), runs)
             except LowtideError:
                 raise
             except Exception as error:  # whatever cannot be planned runs eager
@@ -228,7 +222,7 @@ class CapturedStep:
         return variant
 
     def _build(self, lowered: Lowered, runs: dict[int, TwinRun]) -> Variant:
-        numbers = [number for run in runs.values() for number in run.numbers]
+        numbers = numbers_of(runs)
 
         def value(number: Number) -> int | float:
             return numbers[number.index]
@@ -377,14 +371,9 @@ def _owner(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
     return model.get_submodule(path), key
 
 
-def _first_numbers(runs: dict[int, TwinRun]) -> dict[int, int]:
-    """Where each optimizer's numbers begin among all of them."""
-    first: dict[int, int] = {}
-    total = 0
-    for index, run in runs.items():
-        first[index] = total
-        total += len(run.numbers)
-    return first
+def _roll_back(runs: dict[int, TwinRun]) -> None:
+    for run in runs.values():
+        run.rollback()
 
 
 def _dispose(variant: Variant) -> None:

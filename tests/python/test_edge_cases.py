@@ -287,6 +287,22 @@ def buffer_replaced_in_forward() -> Case:
 # -- optimizers and gradients ----------------------------------------------------------------------------------------
 
 
+@case(planned=True)
+def two_optimizers() -> Case:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizers = [torch.optim.Adam(model[0].parameters(), lr=0.01), torch.optim.AdamW(model[2].parameters(), lr=0.02)]
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        for optimizer in reversed(optimizers):
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    return Case(model, function, optimizers)
+
+
 @case(planned=False)
 def optimizer_that_was_not_passed() -> Case:
     model = nn.Linear(8, 8)
