@@ -34,7 +34,8 @@ def capture(
     """The graph of `function(*example)`: operators, buffers and versions of forward, backward and update.
 
     Nothing is computed and nothing is changed. Sizes are those of the tensors; what operators need inside (workspaces)
-    and how long they take is known only to `compile`, which runs each of them once.
+    and how long they take is known only to `compile`, which runs each of them once. A model built under
+    `FakeTensorMode` has no weights and takes no memory: its graph is the same.
 
         graph = lowtide.capture(train_step, model=model, optimizer=optimizer, example=(batch,))
         print(graph.summary())

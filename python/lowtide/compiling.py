@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 
 import torch
 import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _core, _torch
 from .capturing import optimizers_of
@@ -69,6 +70,8 @@ class CompiledStep:
         keep_grads: bool | None,
         on_unsupported: str,
     ) -> None:
+        if any(isinstance(parameter, FakeTensor) for parameter in model.parameters()):
+            raise CaptureError("the model has no weights to run with, only fake ones: lowtide.capture gives its graph")
         functools.update_wrapper(self, function)
         _torch.install_allocator()
         self._function = function

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import Parameter
 
 from .update_ledger import NotExpressible
@@ -57,9 +58,20 @@ class ParameterClass:
 def make_twin(rank: int, like: Parameter, value: float = 0.5) -> Parameter:
     """A one-element parameter with a gradient, and with what the user has hung on the real one."""
     twin = Parameter(torch.full((1,) * rank, value, dtype=like.dtype, device=like.device))
-    vars(twin).update(vars(like))
+    vars(twin).update(attributes_of(like))
     twin.grad = torch.full_like(twin, 0.25)
     return twin
+
+
+def attributes_of(parameter: Parameter) -> dict[str, Any]:
+    """What the user has hung on a parameter; what makes a parameter without data a fake one is left out."""
+    if not isinstance(parameter, FakeTensor):
+        return vars(parameter)
+    return {name: value for name, value in vars(parameter).items() if name not in _FAKE_ATTRIBUTES}
+
+
+with FakeTensorMode():
+    _FAKE_ATTRIBUTES = frozenset(vars(Parameter(torch.empty(0))))
 
 
 def partition(
@@ -98,7 +110,7 @@ def own_entries(group: Mapping[str, Any], place: int) -> dict[str, list[Any]]:
 
 def marks_of(parameter: Parameter, group: Mapping[str, Any], place: int) -> Hashable:
     """What the user has said about this one parameter: attributes on it, its own entries in the group."""
-    hung = tuple((name, value if _is_plain(value) else id(value)) for name, value in vars(parameter).items())
+    hung = tuple((name, value if _is_plain(value) else id(value)) for name, value in attributes_of(parameter).items())
     return hung, tuple((key, entry[0]) for key, entry in own_entries(group, place).items())
 
 
@@ -109,7 +121,7 @@ def place_of(parameter: Tensor, group: Mapping[str, Any]) -> int:
 
 def _check(optimizer: torch.optim.Optimizer, parameter: Parameter, state: dict[str, Any] | None) -> None:
     name = type(optimizer).__name__
-    if type(parameter) not in (Parameter, Tensor):
+    if type(parameter) not in (Parameter, Tensor, FakeTensor):
         raise NotExpressible(f"{name} updates a {type(parameter).__name__}, which is more than a plain parameter")
     if parameter.grad is not None and parameter.grad.layout is not torch.strided:
         raise NotExpressible(f"{name} updates a parameter of shape {tuple(parameter.shape)} by a sparse gradient")

@@ -116,7 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def add_root(self, real: torch.Tensor, name: str, role: str) -> torch.Tensor:
         """The fake stand-in of a tensor that exists before the step; its storage becomes a named buffer."""
         with _disable_current_modes():
-            fake = self.fake_mode.from_tensor(real)
+            fake = self._fake_of(real)
         self._root_fakes[id(fake)] = fake
         self._buffer(fake, root=real, name=name, role=role)
         return fake
@@ -132,11 +132,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def root_offset(self, real: torch.Tensor) -> int:
         """Where the first element of a real tensor stands in its storage's fake."""
-        return int(self.fake_mode.from_tensor(real).storage_offset())
+        return int(self._fake_of(real).storage_offset())
+
+    def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if isinstance(tensor, FakeTensor) else self.fake_mode.from_tensor(tensor)
 
     def ref(self, tensor: torch.Tensor) -> Ref:
         """Where `tensor` stands on the tape."""
-        tensor = self._stand_in(tensor)
+        return self._window(self._stand_in(tensor))
+
+    def _window(self, tensor: torch.Tensor) -> Ref:
         if tensor.layout is not torch.strided:
             raise CaptureError(f"a tensor of layout {tensor.layout} cannot be planned ({self.where().source})")
         if tensor.device.type != "cpu":
@@ -164,7 +169,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _stand_in(self, tree: Any) -> Any:
         if isinstance(tree, torch.Tensor):
-            if isinstance(tree, FakeTensor):
+            if isinstance(tree, FakeTensor) and tree.untyped_storage()._cdata in self._buffer_of:
                 return tree
             return self.add_root(tree, f"constant{len(self.recording.buffers)}", "constant")
         if isinstance(tree, (list, tuple)):
@@ -173,7 +178,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _refs(self, tree: Any) -> Any:
         if isinstance(tree, torch.Tensor):
-            return self.ref(tree)
+            return self._window(tree)
         if isinstance(tree, (list, tuple)):
             return [self._refs(item) for item in tree]
         return tree
@@ -208,7 +213,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results: list[Ref | None] = []
         for leaf in _flat(out) if func._schema.returns else ():
             if isinstance(leaf, torch.Tensor):
-                results.append(self.ref(leaf))
+                results.append(self._window(leaf))
                 weak = torch._C._WeakTensorRef(leaf)  # type: ignore[attr-defined]
                 self.made.append((weak, len(self.recording.calls)))
             elif leaf is None:

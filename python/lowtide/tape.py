@@ -110,7 +110,7 @@ class _Capture:
         self.optimizers = optimizers
         self.parameters = parameters
         self.stand_in_gradients = stand_in_gradients
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_mode = _fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True)
         self.recorder = Recorder(self.fake_mode)
         self.roots: dict[int, list[Root]] = {}
         self.updates: list[UpdateMark] = []
@@ -367,6 +367,12 @@ class _Capture:
             f"something keeps the result of {call.target}{module} after the step ({call.where.source}): "
             "a hook, a list or an attribute outside the function; return it from the function instead"
         )
+
+
+def _fake_mode_of(model: torch.nn.Module) -> FakeTensorMode | None:
+    """The mode under which a model without weights was built."""
+    tensors = (*model.parameters(), *model.buffers())
+    return next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None)
 
 
 @contextmanager

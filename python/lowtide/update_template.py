@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .optimizer_classes import attributes_of
 from .optimizer_snapshot import Snapshot, run_rule
 from .recorder import ITEM, LIFT, Call, Recorder, Recording, Ref
 from .update_ledger import Ledger, NotExpressible, Number, OpFacts, facts_of
@@ -87,7 +88,7 @@ class _Cast:
 
         self.parameter = self.roots["param",] = Parameter(make(real, real.stride()))
         self.parameter.grad = self.roots["grad",] = make(real, subject.gradient_strides)
-        vars(self.parameter).update(vars(real))
+        vars(self.parameter).update(attributes_of(real))
         self.state = {key: root(value, "state", key) for key, value in (subject.state or {}).items()}
         content = before.groups[rehearsed.group][1]
         group = {key: root(value, "hyper", key) for key, value in content.items() if key != "params"}

@@ -1,9 +1,11 @@
 """lowtide.capture: the graph of a step, with nothing computed and nothing changed."""
 
+import contextlib
 import copy
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lowtide
 from step_models import MODELS, OPTIMIZERS, plain_step, same
@@ -54,3 +56,42 @@ def test_program_order_peak_is_what_eager_takes():
     with lowtide.measure() as used:
         loss = step(x)
     assert abs(used.peak_bytes - loss.nbytes - graph.program_peak_bytes) <= 64
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_without_weights_has_the_same_graph(model, optimizer):
+    graphs = []
+    for mode in (contextlib.nullcontext(), FakeTensorMode()):
+        with mode:
+            module = MODELS[model][0]()
+            batch = MODELS[model][1]()
+        module.register_parameter("scale", next(module.parameters()))
+        module.scale.note = "hung on a parameter by its owner"
+        opt = OPTIMIZERS[optimizer](module.parameters())
+        with lowtide.measure() as used:
+            graph = lowtide.capture(plain_step(module, opt), model=module, optimizer=opt, example=(batch,))
+        assert used.peak_bytes < 16384
+        graphs.append(graph)
+    real, fake = graphs
+    assert fake.summary() == real.summary()
+    assert [fake.op_name(op) for op in range(fake.num_ops)] == [real.op_name(op) for op in range(real.num_ops)]
+    with pytest.raises(lowtide.CaptureError, match="no weights to run with"):
+        lowtide.compile(plain_step(module, opt), model=module, optimizer=opt)
+
+
+def test_a_fake_tensor_from_outside_is_a_constant_of_the_step():
+    with FakeTensorMode():
+        module = torch.nn.Linear(8, 8)
+        scale, x = torch.randn(8), torch.randn(4, 8)
+    opt = torch.optim.SGD(module.parameters(), lr=0.1)
+
+    def step(x):
+        opt.zero_grad()
+        loss = (module(x) * scale).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    graph = lowtide.capture(step, model=module, optimizer=opt, example=(x,))
+    assert "constant 32 B" in graph.summary()
