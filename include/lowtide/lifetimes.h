@@ -38,6 +38,10 @@ struct Lifetimes {
 // Linear in the graph. `order` must run every op once (E201, E202, E203), but need not respect dependencies.
 Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order);
 
+// A bound that needs no order: the most that one op asks for on its own, in planned buffers that it reads or writes and
+// in workspace. All of those are alive while it runs, so no order of these ops has a smaller peak. 300 above, for op 1.
+Bytes operand_bound(const Graph& graph);
+
 // Who is alive at `step`: the `count` largest planned buffers and workspaces, largest first, ties by id.
 std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
                                 StepIndex step, std::size_t count);

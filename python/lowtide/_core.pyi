@@ -69,6 +69,10 @@ class Graph:
     def program_peak_bytes(self) -> int:
         """The most planned bytes alive at once when the ops run in program order."""
 
+    @property
+    def operand_bound_bytes(self) -> int:
+        """The most planned bytes that one op reads, writes and works in: no order has a smaller peak."""
+
     def summary(self) -> str:
         """A few lines: what there is, and who holds the peak at which source line."""
 

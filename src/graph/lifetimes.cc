@@ -73,6 +73,25 @@ Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order) {
   return result;
 }
 
+Bytes operand_bound(const Graph& graph) {
+  Bytes bound;
+  std::vector<OpId> counted(graph.num_buffers(), OpId(graph.num_ops()));  // by buffer: the last op it was counted for
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    const Op op = graph.op(id);
+    Bytes operands = op.workspace;
+    const auto count = [&](VersionId version) {
+      const BufferId buffer = graph.version(version).buffer;
+      if (!graph.buffer(buffer).planned() || counted[buffer.index()] == id) return;
+      counted[buffer.index()] = id;
+      operands += graph.buffer(buffer).size;
+    };
+    for (const ValueId read : op.reads) count(graph.value(read).version);
+    for (const VersionId write : op.writes) count(write);
+    bound = std::max(bound, operands);
+  }
+  return bound;
+}
+
 std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
                                 StepIndex step, std::size_t count) {
   if (step.index() >= order.size()) return {};

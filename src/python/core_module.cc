@@ -115,6 +115,7 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("num_versions", &Graph::num_versions)
       .def_prop_ro("resident_bytes", [](const Graph& self) { return self.resident_bytes().count(); })
       .def_prop_ro("program_peak_bytes", program_peak)
+      .def_prop_ro("operand_bound_bytes", [](const Graph& self) { return operand_bound(self).count(); })
       .def("summary", [](const Graph& self) { return summary(self); })
       .def(
           "op_name", [op](const Graph& self, Index i) { return op(self, i).name; }, "op"_a)

@@ -32,6 +32,7 @@ def test_graph() -> None:
     assert (graph.num_ops, graph.num_buffers, graph.num_versions) == (5, 5, 7)
     assert graph.resident_bytes == 256 + 4096 + 4
     assert graph.program_peak_bytes == 1024 + 4096
+    assert graph.operand_bound_bytes == 1024 + 4096
     assert graph.op_name(0) == "aten::mm"
     assert graph.op_source(0) == "train.py:3"
     assert graph.op_module(0) == "net.linear"
