@@ -17,8 +17,8 @@ struct HiddenWrites {
 struct OpFacts {
   std::string_view name;  // as the schema has it, without overload: "aten::native_batch_norm"
   HiddenWrites hidden_writes;
-  bool opaque_operands =
-      false;  // some operand's content is known only to the op's own library: never run it on scratch
+  std::optional<std::uint32_t> runtime_sized_result = {};  // how large it is, only the real op knows
+  bool sees_grad_mode = false;                             // it does other things while gradients are enabled
 };
 
 // The row of `name`, or nothing: then the schema is the whole truth.

@@ -192,8 +192,11 @@ def op_hidden_writes(name: str) -> tuple[int | None, list[int]]:
     ``None`` when they are written always; the list is empty for ops whose schema is the whole truth.
     """
 
-def op_has_opaque_operands(name: str) -> bool:
-    """Whether an operand's content is known only to the op's own library, so that it cannot run on scratch tensors."""
+def op_runtime_sized_result(name: str) -> int | None:
+    """The index of the result whose size only the real op knows, if it has one."""
+
+def op_sees_grad_mode(name: str) -> bool:
+    """Whether the op does other things while gradients are enabled."""
 
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""

@@ -11,7 +11,7 @@ def arena_usable_bytes() -> int:
     """Bytes of the arena that open programs need."""
 
 def profile(
-    name: str, overload: str, arguments: Sequence[tuple[str, object]], timed_runs: int
+    name: str, overload: str, arguments: Sequence[tuple[str, object]], timed_runs: int, grad_mode: bool
 ) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:
     """Run one operator alone: its requests (bytes, begin, end, result), its results, nanoseconds."""
 
@@ -50,6 +50,7 @@ class Program:
         requests: Sequence[tuple[int, int]],
         ends: Sequence[int],
         writes: Sequence[int],
+        grad_mode: bool,
     ) -> int: ...
     def add_output(self, value: int) -> None: ...
     def finish(self, numbers: Sequence[int | float]) -> None: ...

@@ -30,7 +30,7 @@ def profile_operators(
             if corrected:
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
-            signature = signature_of(operator.target, operator.arguments)
+            signature = signature_of(operator.target, operator.arguments, operator.grad_mode)
             profile = cache.get(signature) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
                 profile = _profile(operator, number)
@@ -44,7 +44,8 @@ def profile_operators(
                     lowered.absent.add(told.buffer)
                     lowered.buffers[told.buffer].nbytes = 0
                     continue
-                real = told._replace(dtype=getattr(torch, correction.dtype), strides=correction.strides)
+                dtype = getattr(torch, correction.dtype)
+                real = told._replace(dtype=dtype, sizes=correction.sizes, strides=correction.strides)
                 corrected[told.buffer] = (told, real)
                 operator.results[correction.result] = real
             signatures.append(signature)
@@ -62,10 +63,10 @@ def _correct(tree: Any, corrected: dict[int, tuple[Ref, Ref]]) -> Any:
         if tree.buffer not in corrected:
             return tree
         told, real = corrected[tree.buffer]
-        if told.strides == real.strides:
+        if (told.sizes, told.strides) == (real.sizes, real.strides):
             return tree._replace(dtype=real.dtype)
         if (tree.sizes, tree.strides) != (told.sizes, told.strides):
-            raise CaptureError("a view of a result whose strides the capture cannot know")
+            raise CaptureError("a view of a result whose sizes or strides the capture cannot know")
         return real
     if isinstance(tree, (list, tuple)):
         return [_correct(item, corrected) for item in tree]
@@ -91,10 +92,10 @@ def _assumed(operator: Operator) -> OpProfile:
 
 
 def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
-    if _core.op_has_opaque_operands(operator.target._schema.name):
-        raise CaptureError(f"{operator.target} hides what it allocates ({operator.where.source})")
     try:
-        return take_profile(operator.target, operator.arguments, operator.results, operator.made, number)
+        return take_profile(
+            operator.target, operator.arguments, operator.results, operator.made, operator.grad_mode, number
+        )
     except CaptureError as error:
         raise CaptureError(f"{error} ({operator.where.source})") from error
 
@@ -214,6 +215,7 @@ def assemble(
             requests,
             ending.get(step, []),
             [buffer for buffer in operator.writes if lowered.buffers[buffer].kind == "bound"],
+            operator.grad_mode,
         )
     for ref in lowered.outputs:
         runtime.add_output(value(ref))

@@ -59,6 +59,7 @@ class Operator:
     made: list[bool]  # result i is the first window on a new buffer
     writes: list[int]  # buffers that it writes and did not make
     where: Where
+    grad_mode: bool = False  # runs with gradients enabled
 
     def reads(self) -> Iterator[Ref]:
         """The windows it reads, those that it writes in place included."""
@@ -182,7 +183,7 @@ class _Lowering:
         shows = any(ref is not None for ref in results) and not any(made)
         if shows and (not writes or torch.Tag.inplace_view in target.tags):
             return  # a view: it only says which window
-        self.lowered.operators.append(Operator(target, arguments, results, made, writes, where))
+        self.lowered.operators.append(Operator(target, arguments, results, made, writes, where, call.grad_mode))
 
     def _constant(self, tensor: torch.Tensor) -> Ref:
         index = self._new_buffer(

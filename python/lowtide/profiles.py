@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import _torch
+from . import _core, _torch
 from .errors import CaptureError
 from .recorder import Ref
 from .update_ledger import Number
@@ -38,10 +38,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A result that the real operator gives another dtype or other strides than its fake does, or not at all."""
+    """A result that the real operator gives another form than its fake does, or not at all."""
 
     result: int
     dtype: str  # empty: there is no such result
+    sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
 
@@ -113,7 +114,7 @@ class ProfileCache:
                 [[r.bytes, r.result, r.offset] for r in p.requests],
                 p.workspace,
                 p.time_ns,
-                [[c.result, c.dtype, c.strides] for c in p.corrections],
+                [[c.result, c.dtype, c.sizes, c.strides] for c in p.corrections],
             ]
             for signature, p in self._loaded().items()
         }
@@ -148,7 +149,10 @@ class ProfileCache:
                     tuple(Request(*r) for r in requests),
                     workspace,
                     time_ns,
-                    tuple(Correction(result, dtype, tuple(strides)) for result, dtype, strides in corrections),
+                    tuple(
+                        Correction(result, dtype, tuple(sizes), tuple(strides))
+                        for result, dtype, sizes, strides in corrections
+                    ),
                 )
                 for signature, (requests, workspace, time_ns, corrections) in stored["profiles"].items()
             }
@@ -167,12 +171,13 @@ def default_directory() -> Path:
 def _environment() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return f"3 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+    return f"4 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
 
 
-def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any]) -> str:
+def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any], grad_mode: bool) -> str:
     """Names a call by operator and arguments, tensors by dtype, sizes and strides; lifted numbers do not count."""
-    return f"{target}({','.join(_describe(argument) for argument in arguments)})"
+    mode = " with gradients" if grad_mode else ""
+    return f"{target}({','.join(_describe(argument) for argument in arguments)}){mode}"
 
 
 def _describe(argument: Any) -> str:
@@ -190,6 +195,7 @@ def take_profile(
     arguments: Sequence[Any],
     results: Sequence[Ref | None],
     made: Sequence[bool],
+    grad_mode: bool,
     number: Callable[[Any], int | float],
 ) -> OpProfile:
     """Runs the call alone on scratch tensors.
@@ -199,19 +205,19 @@ def take_profile(
     """
     schema = target._schema
     scratch = [_scratch(argument, number) for argument in arguments]
-    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, scratch, TIMED_RUNS)
+    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, scratch, TIMED_RUNS, grad_mode)
     corrections: list[Correction] = []
     for index, (ref, tensor) in enumerate(zip(results, real, strict=False)):
         if ref is None or not made[index]:
             continue
         if tensor is None:
-            corrections.append(Correction(index, "", ()))
+            corrections.append(Correction(index, "", (), ()))
             continue
-        if tuple(tensor.shape) != ref.sizes:
+        if tuple(tensor.shape) != ref.sizes and index != _core.op_runtime_sized_result(schema.name):
             told, got = list(ref.sizes), list(tensor.shape)
             raise CaptureError(f"{target} gives a tensor of sizes {got} where its capture says {told}")
-        if (tensor.dtype, tensor.stride()) != (ref.dtype, ref.strides):
-            corrections.append(Correction(index, str(tensor.dtype)[6:], tensor.stride()))
+        if (tensor.dtype, tuple(tensor.shape), tensor.stride()) != (ref.dtype, ref.sizes, ref.strides):
+            corrections.append(Correction(index, str(tensor.dtype)[6:], tuple(tensor.shape), tensor.stride()))
         own = tensor.untyped_storage().nbytes() == 0 or any(r[3] == index for r in requests) or _shares(real, index)
         if not own:
             raise CaptureError(f"{target} returns memory that is not its own where its capture says it is")

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from . import _core
 from .errors import CaptureError
 
 LIFT = torch.ops.aten.lift_fresh.default
@@ -53,6 +54,7 @@ class Call:
     kwargs: dict[str, Any]
     results: list[Ref | None]
     where: Where
+    grad_mode: bool = False  # gradients were enabled; noted for operators that look
 
 
 @dataclass(slots=True)
@@ -220,7 +222,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 results.append(None)
             else:
                 raise CaptureError(f"{func} gives a {type(leaf).__name__}, not a tensor ({self.where().source})")
-        self.recording.calls.append(Call(func, refs, kwrefs, results, self.where()))
+        grad_mode = torch.is_grad_enabled() and _core.op_sees_grad_mode(func._schema.name)
+        self.recording.calls.append(Call(func, refs, kwrefs, results, self.where(), grad_mode))
 
     def _item(self, args: tuple[Any, ...]) -> Any:
         constant = getattr(args[0], "constant", None)

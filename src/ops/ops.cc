@@ -7,15 +7,13 @@ namespace lowtide {
 namespace {
 
 constexpr std::uint32_t kRunningStatistics[] = {3, 4};
-constexpr bool kOpaqueOperands = true;
 
 // One row for each op of which more is known than its schema says.
 constexpr std::array kTable = {
     // In training it updates running_mean and running_var, which its schema shows as plain inputs.
     OpFacts{"aten::native_batch_norm", {.condition = 5, .arguments = kRunningStatistics}},
-    // The forward hands the backward a workspace in oneDNN's own format; zeros in its place crash.
-    OpFacts{"aten::mkldnn_rnn_layer", {}, kOpaqueOperands},
-    OpFacts{"aten::mkldnn_rnn_layer_backward", {}, kOpaqueOperands},
+    // While gradients are enabled it hands its backward a workspace in oneDNN's own format.
+    OpFacts{"aten::mkldnn_rnn_layer", {}, 3, true},
 };
 
 }  // namespace

@@ -251,10 +251,17 @@ NB_MODULE(_core, m) {
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
   m.def("op_hidden_writes", hidden_writes, "name"_a);
   m.def(
-      "op_has_opaque_operands",
+      "op_runtime_sized_result",
       [](std::string_view name) {
         const std::optional<OpFacts> facts = op_facts(name);
-        return facts && facts->opaque_operands;
+        return facts ? facts->runtime_sized_result : std::nullopt;
+      },
+      "name"_a);
+  m.def(
+      "op_sees_grad_mode",
+      [](std::string_view name) {
+        const std::optional<OpFacts> facts = op_facts(name);
+        return facts && facts->sees_grad_mode;
       },
       "name"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });

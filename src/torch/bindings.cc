@@ -45,7 +45,7 @@ BufferKind read_kind(const std::string& kind) {
 
 int add_call(Program& program, const std::string& name, const std::string& overload, const py::list& arguments,
              std::vector<int> results, const std::vector<std::pair<std::int64_t, std::int64_t>>& requests,
-             std::vector<int> ends, std::vector<int> writes) {
+             std::vector<int> ends, std::vector<int> writes, bool grad_mode) {
   const c10::OperatorHandle op = find_op(name, overload);
   const auto& schema = op.schema().arguments();
   TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
@@ -56,10 +56,12 @@ int add_call(Program& program, const std::string& name, const std::string& overl
   for (const auto& [bytes, offset] : requests) spec.requests.push_back({bytes, offset});
   spec.ends = std::move(ends);
   spec.writes = std::move(writes);
+  spec.grad_mode = grad_mode;
   return program.add_call(op, std::move(spec));
 }
 
-py::tuple profile(const std::string& name, const std::string& overload, const py::list& arguments, int timed_runs) {
+py::tuple profile(const std::string& name, const std::string& overload, const py::list& arguments, int timed_runs,
+                  bool grad_mode) {
   const c10::OperatorHandle op = find_op(name, overload);
   const auto& schema = op.schema().arguments();
   TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
@@ -71,7 +73,7 @@ py::tuple profile(const std::string& name, const std::string& overload, const py
   OpProfile found;
   {
     const py::gil_scoped_release released;
-    found = profile_op(op, stack, timed_runs);
+    found = profile_op(op, stack, timed_runs, grad_mode);
   }
   py::list requests;
   for (const ProfiledRequest& r : found.requests) requests.append(py::make_tuple(r.bytes, r.begin, r.end, r.result));
@@ -125,7 +127,8 @@ PYBIND11_MODULE(_torch, module) {
              return self.add_value(buffer, dtype, std::move(sizes), std::move(strides), offset);
            })
       .def("add_call", torch::wrap_pybind_function(&add_call), py::arg("name"), py::arg("overload"),
-           py::arg("arguments"), py::arg("results"), py::arg("requests"), py::arg("ends"), py::arg("writes"))
+           py::arg("arguments"), py::arg("results"), py::arg("requests"), py::arg("ends"), py::arg("writes"),
+           py::arg("grad_mode"))
       .def("add_output", &Program::add_output)
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def("bind", &Program::bind, py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)

@@ -31,9 +31,10 @@ void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>* tensors)
 
 }  // namespace
 
-OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs) {
+OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs,
+                     bool grad_mode) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const at::AutoGradMode no_grad(false);
+  const at::AutoGradMode as_captured(grad_mode);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
   torch::jit::Stack stack = arguments;

@@ -27,7 +27,7 @@ struct OpProfile {
 };
 
 // Runs `op` on these arguments once to warm it, then `timed_runs` times. The arguments are scratch: they are written to
-// where the operator writes.
-OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs);
+// where the operator writes. `grad_mode` says whether gradients are enabled, for operators that look.
+OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs, bool grad_mode);
 
 }  // namespace lowtide::torch_runtime

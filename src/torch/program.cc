@@ -260,7 +260,10 @@ void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   Call& call = at_index(calls_, index);
   stack.assign(call.stack.begin(), call.stack.end());
   replay.begin_op(call.spec.requests.data(), call.spec.requests.size());
-  call.op.callBoxed(stack);
+  {
+    const at::AutoGradMode grad_mode(call.spec.grad_mode);
+    call.op.callBoxed(stack);
+  }
   std::size_t position = 0;
   for (const c10::IValue& result : stack) take_result(index, result, &position);
   stack.clear();

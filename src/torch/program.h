@@ -58,6 +58,7 @@ class Program {
     std::vector<Request> requests;
     std::vector<int> ends;
     std::vector<int> writes;
+    bool grad_mode = false;  // runs with gradients enabled: some operators look
   };
   int add_call(const c10::OperatorHandle& op, CallSpec spec);
 

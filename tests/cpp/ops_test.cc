@@ -15,10 +15,12 @@ TEST(Ops, BatchNormWritesItsRunningStatisticsInTraining) {
   EXPECT_THAT(facts->hidden_writes.arguments, ElementsAre(3u, 4u));
 }
 
-TEST(Ops, RecurrentLayersOfOneDnnHaveOpaqueOperands) {
-  ASSERT_TRUE(op_facts("aten::mkldnn_rnn_layer_backward"));
-  EXPECT_TRUE(op_facts("aten::mkldnn_rnn_layer_backward")->opaque_operands);
-  EXPECT_FALSE(op_facts("aten::native_batch_norm")->opaque_operands);
+TEST(Ops, OneDnnAloneKnowsHowMuchItsRecurrentLayersHandOn) {
+  ASSERT_TRUE(op_facts("aten::mkldnn_rnn_layer"));
+  EXPECT_EQ(op_facts("aten::mkldnn_rnn_layer")->runtime_sized_result, 3u);
+  EXPECT_TRUE(op_facts("aten::mkldnn_rnn_layer")->sees_grad_mode);
+  EXPECT_EQ(op_facts("aten::native_batch_norm")->runtime_sized_result, std::nullopt);
+  EXPECT_FALSE(op_facts("aten::native_batch_norm")->sees_grad_mode);
 }
 
 TEST(Ops, MostSchemasAreTheWholeTruth) {

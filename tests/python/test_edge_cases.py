@@ -115,7 +115,7 @@ def gru() -> Case:
     return train(model, lambda x: model(x.view(2, 2, 8))[0].square().sum())
 
 
-@case(planned=False)
+@case(planned=True)
 def lstm() -> Case:
     model = nn.LSTM(8, 8, num_layers=2, batch_first=True, bidirectional=True)
     return train(model, lambda x: model(x.view(2, 2, 8))[0].square().sum())
