@@ -29,6 +29,9 @@ Result<Bytes> resolve(const Budget& budget, Bytes whole);
 // A number, then B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB or PiB; a number alone is bytes. E502 says what is wrong.
 Result<Bytes> parse_bytes(std::string_view text);
 
+// "0.6", a number with a point and without a unit, is a share (E503 if it is not in (0, 1]); anything else is bytes.
+Result<Budget> parse_budget(std::string_view text);
+
 // A number, then ns, us, ms, s or min. E502 says what is wrong.
 Result<Nanos> parse_duration(std::string_view text);
 

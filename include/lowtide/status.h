@@ -80,6 +80,7 @@ std::string code_text(ErrorCode code);
 struct Culprit {
   std::string name;  // of the buffer, or "workspace of <op>"
   Bytes size;
+  std::string role;  // of the buffer, as role_name() has it, or "workspace"
 };
 
 // Why a budget cannot be kept.

@@ -106,11 +106,12 @@ std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order,
   std::vector<Culprit> culprits;
   for (const BufferId id : alive) {
     if (culprits.size() == count) break;
-    culprits.push_back({std::string(graph.buffer(id).name), graph.buffer(id).size});
+    const Buffer buffer = graph.buffer(id);
+    culprits.push_back({std::string(buffer.name), buffer.size, std::string(role_name(buffer.role))});
   }
   if (op.workspace > Bytes(0)) {
     const auto place = std::ranges::find_if(culprits, [&](const Culprit& other) { return other.size < op.workspace; });
-    culprits.insert(place, {words("workspace of ", op.name), op.workspace});
+    culprits.insert(place, {words("workspace of ", op.name), op.workspace, "workspace"});
     culprits.resize(std::min(culprits.size(), count));
   }
   return culprits;

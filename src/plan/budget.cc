@@ -1,6 +1,7 @@
 #include "lowtide/budget.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <span>
@@ -112,6 +113,18 @@ Result<Bytes> parse_bytes(std::string_view text) {
   const Result<std::uint64_t> count = parse(text, kByteUnits, false);
   if (!count.ok()) return count.error();
   return Bytes(*count);
+}
+
+Result<Budget> parse_budget(std::string_view text) {
+  double share = 0.0;
+  if (text.find('.') == text.npos || text.find_first_not_of("0123456789.") != text.npos ||
+      std::from_chars(text.data(), text.data() + text.size(), share).ptr != text.data() + text.size()) {
+    const Result<Bytes> bytes = parse_bytes(text);
+    if (!bytes.ok()) return bytes.error();
+    return Budget(*bytes);
+  }
+  if (const Result<Bytes> resolved = resolve(Share{share}, Bytes(0)); !resolved.ok()) return resolved.error();
+  return Budget(Share{share});
 }
 
 Result<Nanos> parse_duration(std::string_view text) {

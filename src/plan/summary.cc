@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <span>
 
 #include "graph/words.h"
 #include "lowtide/budget.h"
@@ -12,52 +13,71 @@
 namespace lowtide {
 namespace {
 
-constexpr std::size_t kHolders = 5;
+std::string place(const Op& op) {
+  if (op.source.empty() && op.module.empty()) return "";
+  const std::string_view separator = op.source.empty() || op.module.empty() ? "" : ", ";
+  return words(" (", op.source, separator, op.module.empty() ? "" : "in ", op.module, ")");
+}
 
-std::string resident_by_role(const Graph& graph) {
-  constexpr std::size_t kRoles = static_cast<std::size_t>(Role::temporary) + 1;
-  std::array<Bytes, kRoles> bytes;
-  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
-    const Buffer buffer = graph.buffer(id);
-    if (!buffer.planned()) bytes[static_cast<std::size_t>(buffer.role)] += buffer.size;
+// One line each: bytes to the right, then roles and names to the left.
+std::string table(std::span<const Culprit> holders) {
+  std::size_t size_width = 0;
+  std::size_t role_width = 0;
+  for (const Culprit& holder : holders) {
+    size_width = std::max(size_width, format_bytes(holder.size).size());
+    role_width = std::max(role_width, holder.role.size());
   }
   std::string text;
-  for (std::size_t role = 0; role < kRoles; ++role) {
-    if (bytes[role] == Bytes(0)) continue;
-    text += words(text.empty() ? ": " : ", ", role_name(static_cast<Role>(role)), " ", format_bytes(bytes[role]));
+  for (const Culprit& holder : holders) {
+    const std::string size = format_bytes(holder.size);
+    text += words(text.empty() ? "\nheld by   " : "\n          ", std::string(size_width - size.size(), ' '), size,
+                  "  ", holder.role, std::string(role_width - holder.role.size() + 2, ' '), holder.name);
   }
   return text;
 }
 
-std::string program_peak(const Graph& graph) {
-  const Result<Order> order = program_order(graph);
-  if (!order.ok() || order->empty()) return "";
-  const Result<Lifetimes> lives = lifetimes(graph, *order);
-  if (!lives.ok()) return "";
-  const OpId id = (*order)[lives->peak_step.index()];
-  const Op op = graph.op(id);
-  std::string text =
-      words("peak      ", format_bytes(lives->peak), " in program order, at op ", id, " '", op.name, "'");
-  if (!op.source.empty() || !op.module.empty()) {
-    const std::string_view separator = op.source.empty() || op.module.empty() ? "" : ", ";
-    text += words(" (", op.source, separator, op.module.empty() ? "" : "in ", op.module, ")");
-  }
-  std::string holders;
-  for (const Culprit& holder : largest_at(graph, *order, *lives, lives->peak_step, kHolders)) {
-    holders += words(holders.empty() ? "\n          held by " : ", ", holder.name, " ", format_bytes(holder.size));
-  }
-  return text + holders;
-}
-
 }  // namespace
 
-std::string summary(const Graph& graph) {
-  std::size_t planned = 0;
-  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) planned += graph.buffer(id).planned() ? 1 : 0;
-  return words("graph     ", graph.num_ops(), " ops, ", graph.num_buffers(), " buffers (", planned, " planned, ",
-               graph.num_buffers() - planned, " resident), ", graph.num_versions(), " versions, ", graph.num_values(),
-               " values\n", "resident  ", format_bytes(graph.resident_bytes()), resident_by_role(graph), "\n",
-               program_peak(graph));
+GraphFigures figures(const Graph& graph, std::size_t holders) {
+  GraphFigures result{};
+  std::array<Bytes, static_cast<std::size_t>(Role::temporary) + 1> resident;
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Buffer buffer = graph.buffer(id);
+    if (buffer.planned()) ++result.planned_buffers;
+    if (!buffer.planned()) resident[static_cast<std::size_t>(buffer.role)] += buffer.size;
+  }
+  for (std::size_t role = 0; role < resident.size(); ++role) {
+    if (resident[role] > Bytes(0)) result.resident.push_back({static_cast<Role>(role), resident[role]});
+  }
+  result.bound = operand_bound(graph);
+
+  const Result<Order> order = program_order(graph);
+  if (!order.ok() || order->empty()) return result;
+  const Result<Lifetimes> lives = lifetimes(graph, *order);
+  if (!lives.ok()) return result;
+  result.peak = lives->peak;
+  result.peak_op = (*order)[lives->peak_step.index()];
+  result.holders = largest_at(graph, *order, *lives, lives->peak_step, holders);
+  return result;
+}
+
+std::string summary(const Graph& graph, std::size_t holders) {
+  const GraphFigures found = figures(graph, holders);
+  std::string resident;
+  for (const auto& [role, size] : found.resident) {
+    resident += words(resident.empty() ? ": " : ", ", role_name(role), " ", format_bytes(size));
+  }
+  std::string peak;
+  if (found.peak_op) {
+    const Op op = graph.op(*found.peak_op);
+    peak = words("\npeak      ", format_bytes(found.peak), " in program order, at op ", *found.peak_op, " '", op.name,
+                 "'", place(op), "\nbound     ", format_bytes(found.bound),
+                 ": what one op needs on its own, in any order", table(found.holders));
+  }
+  return words("graph     ", graph.num_ops(), " ops, ", graph.num_buffers(), " buffers (", found.planned_buffers,
+               " planned, ", graph.num_buffers() - found.planned_buffers, " resident), ", graph.num_versions(),
+               " versions, ", graph.num_values(), " values\nresident  ", format_bytes(graph.resident_bytes()), resident,
+               peak);
 }
 
 std::string summary(const Plan& plan) {

@@ -76,6 +76,21 @@ TEST(Budget, RefusesWhatIsNoAmountOfBytes) {
   }
 }
 
+TEST(Budget, TellsSharesFromBytes) {
+  EXPECT_EQ(std::get<Bytes>(*parse_budget("6GiB")), Bytes(std::uint64_t{6} << 30));
+  EXPECT_EQ(std::get<Bytes>(*parse_budget("1.5kB")), Bytes(1500));
+  EXPECT_EQ(std::get<Bytes>(*parse_budget("1")), Bytes(1));
+  EXPECT_EQ(std::get<Share>(*parse_budget("0.6")).of_whole, 0.6);
+  EXPECT_EQ(std::get<Share>(*parse_budget("1.0")).of_whole, 1.0);
+  EXPECT_EQ(std::get<Share>(*parse_budget(".25")).of_whole, 0.25);
+  for (const std::string_view text : {"1.5", "0.0", "6000.5"}) {
+    EXPECT_EQ(parse_budget(text).error().code, ErrorCode::invalid_share) << text;
+  }
+  for (const std::string_view text : {"", ".", "0.6.1", "1..0", "-0.5", "0.6e0", "nan", "0.6 ", "60%"}) {
+    EXPECT_EQ(parse_budget(text).error().code, ErrorCode::invalid_amount) << text;
+  }
+}
+
 TEST(Budget, ParsesDurations) {
   EXPECT_EQ(*parse_duration("10ms"), Nanos(10'000'000));
   EXPECT_EQ(*parse_duration("1.5s"), Nanos(1'500'000'000));

@@ -32,7 +32,15 @@ TEST(Summary, Graph) {
             "graph     2 ops, 3 buffers (1 planned, 2 resident), 3 versions, 3 values\n"
             "resident  5.00 KiB: parameter 4.00 KiB, output 1.00 KiB\n"
             "peak      1.25 KiB in program order, at op 1 'aten::add' (train.py:8, in head)\n"
-            "          held by y 1.00 KiB, workspace of aten::add 256 B");
+            "bound     1.25 KiB: what one op needs on its own, in any order\n"
+            "held by   1.00 KiB  activation  y\n"
+            "             256 B  workspace   workspace of aten::add");
+}
+
+TEST(Summary, GraphWithoutOps) {
+  EXPECT_EQ(summary(unwrap(GraphBuilder().build())),
+            "graph     0 ops, 0 buffers (0 planned, 0 resident), 0 versions, 0 values\n"
+            "resident  0 B");
 }
 
 TEST(Summary, Plan) {
