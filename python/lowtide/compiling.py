@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any, TypedDict
 
 import torch
-import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _core, _torch
@@ -24,6 +23,7 @@ from .guards import MODE_NAMES, must_stay_eager, read_arguments, read_modes, rea
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
+from .structure import Structure, assign, flatten
 from .surroundings import Surroundings
 from .tape import capture_step
 
@@ -100,10 +100,13 @@ class CompiledStep:
             self._eager_calls += 1
             return self._function(*args, **kwargs)
         with _running:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
+            leaves, structure = flatten((args, kwargs))
             for _ in range(2):  # a stale binding is captured again, once
                 try:
-                    return self._run(self._step_for(leaves, spec, args, kwargs), leaves)
+                    result, changed = self._run(self._step_for(leaves, structure, args, kwargs), leaves)
+                    if changed is not None:
+                        assign((args, kwargs), changed)
+                    return result
                 except StaleBinding as error:
                     self._drop_captures()
                     reason = str(error)
@@ -116,7 +119,7 @@ class CompiledStep:
         self._give_up(reason)
         return result
 
-    def _run(self, step: CapturedStep, leaves: Sequence[Any]) -> Any:
+    def _run(self, step: CapturedStep, leaves: Sequence[Any]) -> tuple[Any, Any]:
         result = step.run(leaves)
         self._current = step
         self._calls += 1
@@ -133,16 +136,13 @@ class CompiledStep:
     # -- captures ------------------------------------------------------------------------------------------------------
 
     def _step_for(
-        self, leaves: Sequence[Any], spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, leaves: Sequence[Any], structure: Structure, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CapturedStep:
         if self._surroundings is None:
             self._surroundings = Surroundings(self._function, self._model, self._optimizers)
         around = self._surroundings.read()
-        try:
-            arguments = read_arguments(leaves, spec, self._surroundings.names)
-        except TypeError as error:
-            raise CaptureError(str(error)) from error
-        guards = (*arguments, read_modes(), read_optimizers(self._optimizers), around)
+        arguments = read_arguments(leaves, self._surroundings.names)
+        guards = (arguments, structure, read_modes(), read_optimizers(self._optimizers), around)
         step = self._captures.get(guards)
         gradients: Hashable = ()
         if step is None:

@@ -49,25 +49,20 @@ def _keys_of(kind: type, items: tuple[Any, ...]) -> Hashable | None:
     return None if None in keys else (kind, keys)
 
 
-def read_arguments(
-    leaves: Sequence[Any], spec: Any, names: Mapping[int, str] | None = None
-) -> tuple[Hashable, Hashable]:
-    """Shapes and dtypes of tensor arguments, values of all others.
+def read_arguments(leaves: Sequence[Any], names: Mapping[int, str]) -> tuple[Hashable, ...]:
+    """Shapes and dtypes of tensor arguments, values of plain ones, classes of all others.
 
-    `names` gives the name of each of the model's own tensors by id: such a leaf stands for that tensor. Raises
-    TypeError for a leaf that can change without notice.
+    `names` gives the name of each of the model's own tensors and modules by id: such a leaf stands for itself.
     """
     described: list[Hashable] = []
-    for index, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor):
-            name = None if names is None else names.get(id(leaf))
-            described.append(_describe_tensor(leaf) if name is None else name)
-            continue
-        key = plain_key(leaf)
-        if key is None:
-            raise TypeError(f"leaf {index} of the arguments is a {type(leaf).__qualname__}, which can change unnoticed")
-        described.append(key)
-    return tuple(described), spec
+    for leaf in leaves:
+        if id(leaf) in names:
+            described.append(names[id(leaf)])
+        elif isinstance(leaf, torch.Tensor):
+            described.append(_describe_tensor(leaf))
+        else:
+            described.append(plain_key(leaf) or (type(leaf), "any"))
+    return tuple(described)
 
 
 def _describe_tensor(leaf: torch.Tensor) -> Hashable:

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
@@ -21,7 +20,7 @@ from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profiles import OpProfile, ProfileCache
 from .recorder import Ref
-from .tape import Root, Tape, UpdateMark
+from .tape import Given, Root, Tape, UpdateMark
 from .update_template import Number
 
 _MAX_REPLANS = 3
@@ -109,8 +108,8 @@ class CapturedStep:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, leaves: Sequence[Any]) -> Any:
-        """One step on these argument leaves; gives what the function gives."""
+    def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """One step on these argument leaves; gives the result, and the arguments if it changes what is in them."""
         runs, variant = self._rehearse()
         self._runs = runs
         try:
@@ -126,7 +125,7 @@ class CapturedStep:
         except BaseException as error:
             self._explain_failure(variant, runs, error)
             raise
-        result = self._deliver(variant, outputs)
+        result = self._deliver(variant, outputs, leaves)
         for run in runs.values():
             run.commit()
         self._account(variant, runs, seconds)
@@ -158,9 +157,12 @@ class CapturedStep:
             for name in self.tape.new_gradients:
                 self.tape.parameters[name].grad = None
 
-    def _deliver(self, variant: Variant, outputs: Sequence[torch.Tensor]) -> Any:
+    def _deliver(self, variant: Variant, outputs: Sequence[torch.Tensor], given: Sequence[Any]) -> tuple[Any, Any]:
         remaining = iter(outputs)
-        leaves = [next(remaining) if isinstance(leaf, Ref) else leaf for leaf in self.tape.result_leaves]
+        leaves = [
+            next(remaining) if isinstance(leaf, Ref) else given[leaf.leaf] if isinstance(leaf, Given) else leaf
+            for leaf in self.tape.result_leaves
+        ]
         gradients = {
             name: None if gradient is None else next(remaining) for name, gradient in self.tape.new_gradients.items()
         }
@@ -178,7 +180,8 @@ class CapturedStep:
             self.optimizers[index].step()
         for name, gradient in gradients.items():
             self.tape.parameters[name].grad = gradient
-        return pytree.tree_unflatten(leaves, self.tape.result_spec)
+        result, changed = self.tape.result_structure.unflatten(leaves)
+        return result, changed
 
     def _explain_failure(self, variant: Variant, runs: dict[int, TwinRun], error: BaseException) -> None:
         failed = variant.program.runtime.failed_call

@@ -76,8 +76,8 @@ class Surroundings:
 
     @property
     def names(self) -> dict[int, str]:
-        """The name of each of the model's parameters and buffers by its id, as of the last `read`."""
-        return self._tensor_names
+        """The name of each of the model's tensors and modules and of each optimizer by id, as of the last `read`."""
+        return self._own_names
 
     def gradients(self) -> tuple[bool, ...]:
         """Which parameters have a gradient now."""
@@ -179,17 +179,19 @@ class Surroundings:
         self._buffer_numbers = {}
         self._set_numbers(tuple([self._place_number(index) for index in range(len(walk.places))]))
         self._parameters = dict(self._model.named_parameters())
-        self._name_tensors()
+        self._name_own()
 
-    def _name_tensors(self) -> None:
-        self._tensor_names = {id(tensor): name for name, tensor in self._parameters.items()}
-        self._tensor_names.update((id(tensor), name) for name, tensor in self._model.named_buffers())
+    def _name_own(self) -> None:
+        self._own_names = {id(tensor): name for name, tensor in self._parameters.items()}
+        self._own_names.update((id(tensor), name) for name, tensor in self._model.named_buffers())
+        self._own_names.update((id(module), f"module {name}") for name, module in self._model.named_modules())
+        self._own_names.update((id(one), f"optimizer {index}") for index, one in enumerate(self._optimizers))
 
     def _rename_tensors(self, replaced: Sequence[tuple[Any, Any]]) -> None:
         """Gives each new buffer the name of the old one, without a walk over all modules."""
-        names = self._tensor_names
+        names = self._own_names
         if any(id(old) not in names or id(new) in names or new is None for old, new in replaced):
-            self._name_tensors()
+            self._name_own()
             return
         for old, new in replaced:
             names[id(new)] = names.pop(id(old))

@@ -8,12 +8,13 @@ the tape: the update itself is composed later, parameter by parameter, from the 
 from __future__ import annotations
 
 import gc
+import operator
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -21,7 +22,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .errors import CaptureError
+from .guards import plain_key
 from .recorder import Recorder, Recording, Ref, Where, is_library_file, module_paths, refs_in
+from .sealed import Sealed
+from .structure import Structure, argument_names, flatten
 from .surroundings import Surroundings
 
 
@@ -32,6 +36,12 @@ class Root:
     kind: str  # parameter, buffer, gradient, input, constant
     key: Any  # the name; the leaf's index for an input; the tensor itself for a constant
     offset: int = 0  # of its first element in the recorded storage
+
+
+class Given(NamedTuple):
+    """A leaf of the result that is a leaf of the arguments: its index."""
+
+    leaf: int
 
 
 @dataclass(slots=True)
@@ -52,8 +62,8 @@ class Tape:
     recording: Recording
     roots: dict[int, list[Root]]  # by buffer
     updates: list[UpdateMark]
-    result_leaves: list[Any]  # Ref, or a plain Python value
-    result_spec: Any
+    result_leaves: list[Any]  # Ref, Given, or a plain Python value
+    result_structure: Structure  # of a pair: the result, and the arguments if the step changes what is in them
     new_gradients: dict[str, Ref | None]  # by parameter name: what `.grad` is afterwards, where it changed
     new_buffers: dict[str, Ref]  # module buffers that the step replaced by another tensor
     any_gradients: bool  # the tape is the same whether or not `.grad` was set before
@@ -82,7 +92,8 @@ def capture_step(
     def capture(stand_in_gradients: bool) -> Tape:
         return _Capture(function, surroundings, model, optimizers, parameters, stand_in_gradients).run(args, kwargs)
 
-    if all(parameter.grad is None for parameter in parameters.values()):
+    gradients = [parameter.grad for parameter in parameters.values() if parameter.requires_grad]
+    if not gradients or any(gradient is None for gradient in gradients):
         # Most functions clear the gradients before they make new ones. Such a tape serves whether or not gradients are
         # set at entry; stand-ins that must not be touched tell it from one that accumulates.
         try:
@@ -115,6 +126,7 @@ class _Capture:
         self.roots: dict[int, list[Root]] = {}
         self.updates: list[UpdateMark] = []
         self.consumed: set[Any] = set()  # autograd nodes that a backward pass of the step starts from or reaches
+        self.given: dict[int, int] = {}  # leaves of the arguments by the id of what stands in for them
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
         try:
@@ -137,7 +149,7 @@ class _Capture:
                 buffers = dict(self.model.named_buffers())
                 with self.fake_mode, self.recorder:
                     result = self.function(*inputs[0], **inputs[1])
-                tape = self._tape(result, entry, buffers)
+                tape = self._tape((result, inputs if self._changed(inputs) else None), entry, buffers)
         except (CaptureError, _EntryGradientUsed):
             raise
         except Exception as error:
@@ -169,28 +181,37 @@ class _Capture:
                         )
 
     def _fake_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        known = {id(tensor) for tensor in (*self.parameters.values(), *self.model.buffers())}
+        leaves, structure = flatten((args, kwargs))
+        names = argument_names(self.function, args, kwargs)
+        known = self.surroundings.names
         fakes: list[Any] = []
-        for index, leaf in enumerate(leaves):
-            if not isinstance(leaf, torch.Tensor) or id(leaf) in known:
+        for index, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
+            if id(leaf) in known or (not isinstance(leaf, torch.Tensor) and plain_key(leaf) is not None):
                 fakes.append(leaf)
                 continue
-            if leaf.requires_grad:
-                raise CaptureError(f"argument {index} requires a gradient: only parameters may")
-            if leaf.layout is not torch.strided or leaf.device.type != "cpu" or leaf.is_conj() or leaf.is_neg():
-                raise CaptureError(
-                    f"argument {index} is a {leaf.layout} tensor on {leaf.device}: only plain strided ones on cpu"
-                )
-            # A storage of its own: batches are often slices of one large tensor, each time at another place.
-            with self.fake_mode:
-                fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
-            self.recorder.add_fake_root(fake, f"input{index}", "input")
-            ref = self.recorder.ref(fake)
-            self.roots[ref.buffer] = [Root("input", index)]
-            fakes.append(fake)
-        fake_args, fake_kwargs = pytree.tree_unflatten(fakes, spec)
+            fakes.append(self._fake_input(index, leaf, name) if isinstance(leaf, torch.Tensor) else Sealed(name, leaf))
+            self.given[id(fakes[-1])] = index
+        self.fakes, self.argument_structure = fakes, structure
+        fake_args, fake_kwargs = structure.unflatten(fakes)
         return fake_args, fake_kwargs
+
+    def _fake_input(self, index: int, leaf: torch.Tensor, name: str) -> torch.Tensor:
+        if leaf.requires_grad:
+            raise CaptureError(f"{name} requires a gradient: of the arguments, only parameters may")
+        if leaf.layout is not torch.strided or leaf.device.type != "cpu" or leaf.is_conj() or leaf.is_neg():
+            raise CaptureError(f"{name} is a {leaf.layout} tensor on {leaf.device}: only plain strided ones on cpu")
+        # A storage of its own: batches are often slices of one large tensor, each time at another place.
+        with self.fake_mode:
+            fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
+        self.recorder.add_fake_root(fake, f"input{index}", "input")
+        ref = self.recorder.ref(fake)
+        self.roots[ref.buffer] = [Root("input", index)]
+        return fake
+
+    def _changed(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+        """Whether the step has put something else into the dicts, lists or objects that it was given."""
+        leaves, structure = flatten(inputs)
+        return structure != self.argument_structure or any(map(operator.is_not, leaves, self.fakes))
 
     @contextmanager
     def _tensors_kept(self) -> Iterator[None]:
@@ -296,10 +317,18 @@ class _Capture:
 
     def _tape(self, result: Any, entry: dict[str, Any], buffers: dict[str, torch.Tensor]) -> Tape:
         recorder = self.recorder
-        leaves, spec = pytree.tree_flatten(result)
+        leaves, structure = flatten(result)
         result_leaves: list[Any] = []
         for leaf in leaves:
+            if id(leaf) in self.given:
+                result_leaves.append(Given(self.given[id(leaf)]))
+                continue
             if not isinstance(leaf, torch.Tensor):
+                if plain_key(leaf) is None and id(leaf) not in self.surroundings.names and not callable(leaf):
+                    raise CaptureError(
+                        f"the function returns a {type(leaf).__qualname__}: besides tensors and what holds them, only "
+                        "values that cannot change may be returned"
+                    )
                 result_leaves.append(leaf)
                 continue
             if leaf.grad_fn is not None and leaf.grad_fn not in self.consumed:
@@ -328,7 +357,7 @@ class _Capture:
             roots=self.roots,
             updates=self.updates,
             result_leaves=result_leaves,
-            result_spec=spec,
+            result_structure=structure,
             new_gradients=new_gradients,
             new_buffers=new_buffers,
             any_gradients=self.stand_in_gradients or not self._gradients_used(),
