@@ -118,7 +118,8 @@ struct Edge {
 };
 
 // Immutable. Ids count from 0 in the order in which things were added; op ids are program order, which is always a
-// valid order. Views handed out (names, spans) live as long as the graph.
+// valid order. Versions that exist when the step begins come before those that ops write. Views handed out (names,
+// spans) live as long as the graph.
 class Graph {
  public:
   std::size_t num_ops() const { return op_cost_.size(); }
@@ -222,6 +223,7 @@ class GraphBuilder {
   std::string describe(BufferId buffer) const;
   Status reserve_bytes(Bytes size, std::string_view what, std::string_view name);
   VersionId add_version(BufferId buffer, std::optional<OpId> writer);
+  void number_versions();
 
   struct TextHash {
     using is_transparent = void;

@@ -13,6 +13,7 @@
 //   E3xx  infeasible                      (the budget cannot be kept: bound, step and culprits are attached)
 //   E4xx  a limit was reached             (the problem is fine, but larger than what was allowed)
 //   E5xx  an option makes no sense        (unknown algorithm, text that is no amount)
+//   E6xx  the file is not one             (of another format or version, damaged, not there)
 #pragma once
 
 #include <cassert>
@@ -68,9 +69,17 @@ enum class ErrorCode : std::uint16_t {
   memory_infeasible = 301,   // more bytes are needed than the memory budget has
   latency_infeasible = 302,  // more time is needed than the latency budget has
   too_many_objects = 401,    // more objects of a kind than 32-bit ids can name
+  file_too_large = 402,      // a file holds more than what is read from a file of its size
   unknown_algorithm = 501,   // no algorithm of that name is registered
   invalid_amount = 502,      // text that is not an amount of bytes or of time
   invalid_share = 503,       // a share that is not in (0, 1]
+
+  // Files.
+  wrong_format = 601,          // something else than what was asked for
+  wrong_format_version = 602,  // a version of the format that this library does not read
+  malformed_file = 603,        // damaged, or not as docs/formats.md has it
+  file_error = 604,            // the system cannot read or write it
+  unverified_plan = 605,       // a plan is to be written that verify() has not accepted
 };
 
 // "E209", as documented and as Python shows it.
@@ -94,6 +103,7 @@ struct Error {
   ErrorCode code;
   std::string message;         // names the object, the amount asked and the amount available
   Infeasible infeasible = {};  // filled in for E3xx only
+  int system_error = 0;        // errno, for E604 only
 };
 
 // A T or the reason why there is none. Look at ok() first: taking the half that is not there is a programming error.

@@ -1,6 +1,7 @@
 """The C++ core: graphs, plans, and the judge of plans. Ids are ints that count from 0 in the order of creation."""
 
 from collections.abc import Iterable, Sequence
+from os import PathLike
 from types import CellType, FunctionType
 from typing import Any
 
@@ -76,6 +77,13 @@ class Graph:
     def summary(self) -> str:
         """A few lines: what there is, and who holds the peak at which source line."""
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the graph as docs/formats.md describes; compressed if the name ends in ``.zst``."""
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Graph:
+        """Read a graph. Raises :class:`lowtide.errors.InvalidGraphError` with the place, or ``OSError``."""
+
     def op_name(self, op: int) -> str: ...
     def op_source(self, op: int) -> str: ...
     def op_module(self, op: int) -> str: ...
@@ -102,6 +110,19 @@ class Plan:
         """Op ids by step."""
 
     def summary(self) -> str: ...
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan as docs/formats.md describes; compressed if the name ends in ``.zst``.
+
+        A plan that was loaded can be written after :func:`verify` has accepted it, not before.
+        """
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> Plan:
+        """Read what has the form of a plan; whether it is right for a graph, only :func:`verify` says.
+
+        Raises :class:`lowtide.errors.InvalidPlanError` with the place, or ``OSError``.
+        """
+
     def buffer_offset(self, buffer: int) -> int | None:
         """Where ``buffer`` lies in the arena; ``None`` if it is resident."""
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "graph/words.h"
@@ -158,6 +160,28 @@ Status GraphBuilder::keep(BufferId buffer) {
   return Done{};
 }
 
+void GraphBuilder::number_versions() {
+  const auto made = [&](std::size_t version) { return graph_.version_writer_[version].has_value(); };
+  std::vector<std::size_t> order(graph_.num_versions());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (std::ranges::is_partitioned(order, std::not_fn(made))) return;
+  std::ranges::stable_partition(order, std::not_fn(made));
+
+  const auto reorder = [&](auto& column) {
+    auto old = column;
+    for (std::size_t i = 0; i < order.size(); ++i) column[i] = old[order[i]];
+  };
+  reorder(graph_.version_buffer_);
+  reorder(graph_.version_index_);
+  reorder(graph_.version_writer_);
+  std::vector<VersionId> number(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) number[order[i]] = VersionId(i);
+  for (VersionId& version : graph_.value_version_) version = number[version.index()];
+  for (std::size_t op = 0; op < graph_.num_ops(); ++op) {
+    for (VersionId& version : graph_.op_writes_[op]) version = number[version.index()];
+  }
+}
+
 Result<Graph> GraphBuilder::build() && {
   for (std::size_t buffer = 0; buffer < newest_.size(); ++buffer) {
     if (newest_[buffer]) continue;
@@ -165,6 +189,7 @@ Result<Graph> GraphBuilder::build() && {
                  words(describe(BufferId(buffer)), " has no initial content and no op writes it")};
   }
 
+  number_versions();
   std::vector<std::pair<std::size_t, VersionId>> versions;
   versions.reserve(graph_.num_versions());
   for (std::size_t version = 0; version < graph_.num_versions(); ++version) {

@@ -1,6 +1,7 @@
 // lowtide._core: the C++ core for Python. Ids are plain ints here; python/lowtide/_core.pyi documents and types every
 // name.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -9,11 +10,13 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lowtide/budget.h"
+#include "lowtide/files.h"
 #include "lowtide/graph.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
@@ -98,6 +101,13 @@ void bind_builder(nb::module_& m) {
       .def("build", [](GraphBuilder& self) { return take(std::move(self).build()); });
 }
 
+// The core works while other threads of Python do.
+template <typename Function>
+auto unlocked(Function function) {
+  const nb::gil_scoped_release released;
+  return function();
+}
+
 std::uint64_t program_peak(const Graph& graph) {
   const Order order = take(take(find_order("program")).run(graph));
   return take(lifetimes(graph, order)).peak.count();
@@ -118,6 +128,15 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("operand_bound_bytes", [](const Graph& self) { return operand_bound(self).count(); })
       .def("summary", [](const Graph& self) { return summary(self); })
       .def(
+          "save",
+          [](const Graph& self, const std::filesystem::path& path) {
+            take(unlocked([&] { return save_graph(self, path); }));
+          },
+          "path"_a)
+      .def_static(
+          "load", [](const std::filesystem::path& path) { return take(unlocked([&] { return load_graph(path); })); },
+          "path"_a)
+      .def(
           "op_name", [op](const Graph& self, Index i) { return op(self, i).name; }, "op"_a)
       .def(
           "op_source", [op](const Graph& self, Index i) { return op(self, i).source; }, "op"_a)
@@ -126,6 +145,20 @@ void bind_graph(nb::module_& m) {
       .def(
           "buffer_name", [buffer](const Graph& self, Index i) { return buffer(self, i).name; }, "buffer"_a)
       .def("buffer_size", [buffer](const Graph& self, Index i) { return buffer(self, i).size.count(); }, "buffer"_a);
+}
+
+// What Python holds: a plan, and whether verify() has accepted it.
+struct HeldPlan : Plan {
+  bool verified = false;
+};
+
+void save_held_plan(const HeldPlan& plan, const std::filesystem::path& path) {
+  if (!plan.verified) {
+    raise(
+        {ErrorCode::unverified_plan, "this plan was loaded and is not yet verified; lowtide.verify(graph, plan) first"},
+        "InvalidPlanError");
+  }
+  take(unlocked([&] { return save_verified_plan(plan, path); }));
 }
 
 // plan() gives buffer i the block i.
@@ -140,55 +173,62 @@ std::vector<std::int64_t> by_buffer(const Plan& plan, std::int64_t (*field)(cons
 }
 
 void bind_plan(nb::module_& m) {
-  nb::class_<Plan>(m, "Plan")
-      .def_prop_ro("peak_bytes", [](const Plan& self) { return self.peak.count(); })
-      .def_prop_ro("arena_bytes", [](const Plan& self) { return self.arena.count(); })
-      .def_prop_ro("resident_bytes", [](const Plan& self) { return self.resident.count(); })
-      .def_prop_ro("bound_bytes", [](const Plan& self) { return self.bound.count(); })
-      .def_prop_ro("fragmentation", &Plan::fragmentation)
-      .def_prop_ro("time_ns", [](const Plan& self) { return self.time.count(); })
+  nb::class_<HeldPlan>(m, "Plan")
+      .def_prop_ro("peak_bytes", [](const HeldPlan& self) { return self.peak.count(); })
+      .def_prop_ro("arena_bytes", [](const HeldPlan& self) { return self.arena.count(); })
+      .def_prop_ro("resident_bytes", [](const HeldPlan& self) { return self.resident.count(); })
+      .def_prop_ro("bound_bytes", [](const HeldPlan& self) { return self.bound.count(); })
+      .def_prop_ro("fragmentation", [](const HeldPlan& self) { return self.fragmentation(); })
+      .def_prop_ro("time_ns", [](const HeldPlan& self) { return self.time.count(); })
       .def_prop_ro("order",
-                   [](const Plan& self) {
+                   [](const HeldPlan& self) {
                      std::vector<Index> order(self.order.size());
                      std::ranges::transform(self.order, order.begin(), &OpId::value);
                      return order;
                    })
-      .def("summary", [](const Plan& self) { return summary(self); })
+      .def("summary", [](const HeldPlan& self) { return summary(self); })
+      .def("save", save_held_plan, "path"_a)
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path) {
+            return HeldPlan{take(unlocked([&] { return load_plan(path); }), "InvalidPlanError")};
+          },
+          "path"_a)
       .def(
           "buffer_offset",
-          [](const Plan& self, Index buffer) -> std::optional<std::uint64_t> {
+          [](const HeldPlan& self, Index buffer) -> std::optional<std::uint64_t> {
             const std::optional<Bytes> offset = block_of(self, buffer).offset;
             return offset ? std::optional(offset->count()) : std::nullopt;
           },
           "buffer"_a)
       .def(
           "buffer_life",
-          [](const Plan& self, Index buffer) {
+          [](const HeldPlan& self, Index buffer) {
             const Block& block = block_of(self, buffer);
             return std::pair(block.begin.value(), block.end.value());
           },
           "buffer"_a)
       .def(
           "workspace_offset",
-          [](const Plan& self, Index step) {
+          [](const HeldPlan& self, Index step) {
             return self.workspaces[checked<StepIndex>(step, self.workspaces.size(), "step").index()].count();
           },
           "step"_a)
       .def("offsets",
-           [](const Plan& self) {
+           [](const HeldPlan& self) {
              return by_buffer(self, [](const Block& block) {
                return block.offset ? static_cast<std::int64_t>(block.offset->count()) : -1;
              });
            })
       .def("begins",
-           [](const Plan& self) {
+           [](const HeldPlan& self) {
              return by_buffer(self, [](const Block& block) { return std::int64_t{block.begin.value()}; });
            })
       .def("ends",
-           [](const Plan& self) {
+           [](const HeldPlan& self) {
              return by_buffer(self, [](const Block& block) { return std::int64_t{block.end.value()}; });
            })
-      .def("workspace_offsets", [](const Plan& self) {
+      .def("workspace_offsets", [](const HeldPlan& self) {
         std::vector<std::uint64_t> offsets(self.workspaces.size());
         std::ranges::transform(self.workspaces, offsets.begin(), &Bytes::count);
         return offsets;
@@ -197,29 +237,20 @@ void bind_plan(nb::module_& m) {
 
 using MemoryBudget = std::variant<std::uint64_t, double>;  // bytes, or a share
 
-Plan make_plan(const Graph& graph, std::string order, std::string layout, std::optional<MemoryBudget> memory_budget,
-               std::optional<std::uint64_t> latency_budget_ns) {
+HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, std::optional<MemoryBudget> memory_budget,
+                   std::optional<std::uint64_t> latency_budget_ns) {
   PlanOptions options{.order = std::move(order), .layout = std::move(layout)};
   if (memory_budget) {
     const auto* bytes = std::get_if<std::uint64_t>(&*memory_budget);
     options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
   }
   if (latency_budget_ns) options.latency_budget = Nanos(*latency_budget_ns);
-  std::optional<Result<Plan>> result;
-  {
-    const nb::gil_scoped_release released;
-    result = plan(graph, options);
-  }
-  return take(*std::move(result));
+  return {take(unlocked([&] { return plan(graph, options); })), true};
 }
 
-void check_plan(const Graph& graph, const Plan& plan) {
-  std::optional<Status> status;
-  {
-    const nb::gil_scoped_release released;
-    status = verify(graph, plan);
-  }
-  take(*std::move(status));
+void check_plan(const Graph& graph, HeldPlan& plan) {
+  take(unlocked([&] { return verify(graph, plan); }));
+  plan.verified = true;
 }
 
 template <typename Algorithms>

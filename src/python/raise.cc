@@ -13,7 +13,7 @@ namespace {
 
 // The classes are looked up when first needed: lowtide.errors is Python, and importing it from here at load time would
 // be a cycle.
-nb::object make_exception(const Error& error) {
+nb::object make_exception(const Error& error, const char* wrong_file) {
   const std::string code = code_text(error.code);
   const std::string message = code + ": " + error.message;
   switch (static_cast<unsigned>(error.code) / 100) {
@@ -31,6 +31,11 @@ nb::object make_exception(const Error& error) {
     }
     case 4:
       return nb::module_::import_("lowtide.errors").attr("LimitError")(message);
+    case 6:
+      if (error.code == ErrorCode::file_error) {  // two arguments give FileNotFoundError and its like
+        return nb::module_::import_("builtins").attr("OSError")(error.system_error, message);
+      }
+      return nb::module_::import_("lowtide.errors").attr(wrong_file)(message, "code"_a = code);
     default:
       return nb::module_::import_("builtins").attr("ValueError")(message);
   }
@@ -38,8 +43,8 @@ nb::object make_exception(const Error& error) {
 
 }  // namespace
 
-void raise(const Error& error) {
-  const nb::object exception = make_exception(error);
+void raise(const Error& error, const char* wrong_file) {
+  const nb::object exception = make_exception(error, wrong_file);
   PyErr_SetObject(exception.type().ptr(), exception.ptr());
   throw nb::python_error();
 }

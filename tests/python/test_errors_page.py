@@ -77,6 +77,24 @@ def never_written():
     planned()[0].build()
 
 
+def load_graph(name: str, text: bytes) -> None:
+    Path(name).write_bytes(text)
+    _core.Graph.load(name)
+
+
+def file_too_large():
+    # 399 blocks of zstd that each stand for 128 KiB of spaces.
+    frame = b"\x28\xb5\x2f\xfd\x00\x38"
+    for block in range(399):
+        frame += ((131072 << 3) | (1 << 1) | (block == 398)).to_bytes(3, "little") + b" "
+    load_graph("bomb.json.zst", frame)
+
+
+def unverified_plan():
+    _core.plan(small_step()).save("plan.json")
+    _core.Plan.load("plan.json").save("again.json")
+
+
 MAKERS = {
     "E101": unknown_id,
     "E102": invalid_buffer,
@@ -89,9 +107,17 @@ MAKERS = {
     "E109": never_written,
     "E301": lambda: _core.plan(small_step(), memory_budget=4096),
     "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),
+    "E402": file_too_large,
     "E501": lambda: _core.plan(small_step(), layout="best"),
     "E502": lambda: _core.parse_bytes("6 elephants"),
     "E503": lambda: _core.plan(small_step(), memory_budget=1.5),
+    "E601": lambda: load_graph("plan.json", b'{"format":"lowtide-plan","version":1}'),
+    "E602": lambda: load_graph("step.json", b'{"format":"lowtide-graph","version":2}'),
+    "E603": lambda: load_graph(
+        "step.json", b'{"format":"lowtide-graph","version":1,"ops":[{"name":"mul","reads":[0,0,"x"]}]}'
+    ),
+    "E604": lambda: _core.Graph.load("none.json"),
+    "E605": unverified_plan,
 }
 
 
@@ -101,10 +127,11 @@ def test_every_code_has_an_entry() -> None:
 
 
 @pytest.mark.parametrize("code", MAKERS)
-def test_sample_is_what_is_raised(code: str) -> None:
-    with pytest.raises((errors.LowtideError, ValueError)) as raised:
+def test_sample_is_what_is_raised(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((errors.LowtideError, ValueError, FileNotFoundError)) as raised:
         MAKERS[code]()
-    assert str(raised.value) == f"{code}: {SAMPLES[code]}"
+    assert str(raised.value).removeprefix("[Errno 2] ") == f"{code}: {SAMPLES[code]}"
 
 
 def test_samples_of_wrong_plans_are_those_of_the_verifier() -> None:

@@ -1,0 +1,188 @@
+#include "io/disk.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/words.h"
+
+namespace lowtide {
+namespace {
+
+// No graph is as large, and neither is a device that never ends.
+constexpr std::size_t kMaxFile = std::size_t{8} << 30;
+
+Error failed(const std::filesystem::path& path, std::string_view doing, int number) {
+  Error error{ErrorCode::file_error, words(path.string(), ": cannot ", doing, ": ", std::strerror(number))};
+  error.system_error = number;
+  return error;
+}
+
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  bool open() const { return number_ >= 0; }
+  int number() const { return number_; }
+  // Zero, or the error that was found only now.
+  int close() {
+    const int number = std::exchange(number_, -1);
+    return number < 0 || ::close(number) == 0 ? 0 : errno;
+  }
+
+ private:
+  int number_;
+};
+
+Result<Text> read_bytes(const std::filesystem::path& path) {
+  const Descriptor file(path, O_RDONLY);
+  struct stat status{};
+  if (!file.open() || ::fstat(file.number(), &status) != 0) return failed(path, "open it to read", errno);
+  if (S_ISDIR(status.st_mode)) return failed(path, "read it", EISDIR);
+
+  // One byte more than there should be, to see the end without growing.
+  std::size_t room = static_cast<std::size_t>(status.st_size) + 1;
+  if (room > kMaxFile) room = kMaxFile + 1;
+  Text text = Text::with_room(room);
+  text.size = 0;
+  while (true) {
+    const ssize_t count = ::read(file.number(), text.chars.get() + text.size, room - text.size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed(path, "read it", errno);
+    if (count == 0) break;
+    text.size += static_cast<std::size_t>(count);
+    if (text.size > kMaxFile) {
+      return Error{ErrorCode::file_too_large, words(path.string(), " has more than ", kMaxFile, " bytes")};
+    }
+    if (text.size < room) continue;
+    room = std::min(2 * room + 4096, kMaxFile + 1);
+    Text larger = Text::with_room(room);
+    std::memcpy(larger.chars.get(), text.chars.get(), text.size);
+    larger.size = text.size;
+    text = std::move(larger);
+  }
+  text.file_size = text.size;
+  return text;
+}
+
+bool is_compressed(std::string_view bytes) {
+  return bytes.starts_with("\x28\xB5\x2F\xFD");
+}
+
+Result<Text> decompress(const std::filesystem::path& path, const Text& compressed) {
+  const std::size_t most = max_text_bytes(compressed.size);
+  Text text = Text::with_room(most);  // pages that are not used are not taken
+  text.file_size = compressed.size;
+  const std::size_t size = ZSTD_decompress(text.chars.get(), most, compressed.chars.get(), compressed.size);
+  if (!ZSTD_isError(size)) {
+    text.size = size;
+    return text;
+  }
+  if (ZSTD_getErrorCode(size) == ZSTD_error_dstSize_tooSmall) {
+    return Error{ErrorCode::file_too_large,
+                 words(path.string(), " holds more than ", most, " bytes of text, the most that are read from a ",
+                       "compressed file of ", compressed.size, " bytes")};
+  }
+  return Error{ErrorCode::malformed_file, words(path.string(), ": cannot be decompressed: ", ZSTD_getErrorName(size))};
+}
+
+// Takes text, gives it to a file as it is or compressed. Remembers the first error and then does nothing more.
+class Writer {
+ public:
+  Writer(int file, bool compress) : file_(file), context_(compress ? ZSTD_createCCtx() : nullptr, ZSTD_freeCCtx) {
+    if (!compress) return;
+    ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_checksumFlag, 1);
+    piece_.resize(ZSTD_CStreamOutSize());
+  }
+
+  void add(std::string_view text) { context_ ? compress(text, ZSTD_e_continue) : write(text); }
+  int finish() {
+    if (context_) compress({}, ZSTD_e_end);
+    return error_;
+  }
+
+ private:
+  void compress(std::string_view text, ZSTD_EndDirective directive) {
+    ZSTD_inBuffer in{text.data(), text.size(), 0};
+    while (error_ == 0) {
+      ZSTD_outBuffer out{piece_.data(), piece_.size(), 0};
+      const std::size_t left = ZSTD_compressStream2(context_.get(), &out, &in, directive);
+      if (ZSTD_isError(left)) error_ = ENOMEM;  // nothing else can go wrong here
+      write({piece_.data(), out.pos});
+      if (directive == ZSTD_e_end ? left == 0 : in.pos == in.size) break;
+    }
+  }
+
+  void write(std::string_view bytes) {
+    while (error_ == 0 && !bytes.empty()) {
+      const ssize_t count = ::write(file_, bytes.data(), bytes.size());
+      if (count >= 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(count));
+      } else if (errno != EINTR) {
+        error_ = errno;
+      }
+    }
+  }
+
+  int file_;
+  std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context_;
+  std::vector<char> piece_;
+  int error_ = 0;
+};
+
+int write_all(Descriptor& file, bool compress, const std::function<void(const Drain&)>& make) {
+  Writer writer(file.number(), compress);
+  make([&](std::string_view text) { writer.add(text); });
+  const int error = writer.finish();
+  const int closing = file.close();
+  return error != 0 ? error : closing;
+}
+
+}  // namespace
+
+Result<Text> read_text(const std::filesystem::path& path) {
+  Result<Text> bytes = read_bytes(path);
+  if (!bytes.ok() || !is_compressed(bytes->view())) return bytes;
+  return decompress(path, *bytes);
+}
+
+Status write_text(const std::filesystem::path& path, const std::function<void(const Drain&)>& make) {
+  const bool compress = path.extension() == ".zst";
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    Descriptor file(path, O_WRONLY);  // a pipe or a terminal: nothing to move into its place
+    if (!file.open()) return failed(path, "open it to write", errno);
+    if (const int error = write_all(file, compress, make)) return failed(path, "write it", error);
+    return Done{};
+  }
+
+  static std::atomic<unsigned> counter = 0;
+  std::filesystem::path place = path;
+  if (std::filesystem::is_symlink(path, ignored)) place = std::filesystem::weakly_canonical(path, ignored);
+  std::filesystem::path beside = place;
+  beside += words(".", ::getpid(), ".", counter++, ".partial");
+  Descriptor file(beside, O_WRONLY | O_CREAT | O_EXCL);
+  if (!file.open()) return failed(path, "create a file beside it", errno);
+  int error = write_all(file, compress, make);
+  if (error == 0 && ::rename(beside.c_str(), place.c_str()) != 0) error = errno;
+  if (error == 0) return Done{};
+  ::unlink(beside.c_str());
+  return failed(path, "write it", error);
+}
+
+}  // namespace lowtide
