@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
+
+from zoo import configured
+from zoo.tasks import train_step
 
 VOCABULARY = 1000
 
@@ -25,19 +27,13 @@ def cnn() -> nn.Module:
 
 
 def bert(width: int = 256) -> nn.Module:
-    config = transformers.BertConfig(
-        hidden_size=width, num_hidden_layers=4, num_attention_heads=4, intermediate_size=4 * width,
-        vocab_size=VOCABULARY, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-    )  # fmt: skip
-    return transformers.BertForMaskedLM(config)
+    return configured.bert_base(
+        VOCABULARY, "sdpa", hidden_size=width, num_hidden_layers=4, num_attention_heads=4, intermediate_size=4 * width
+    )
 
 
 def gpt2(width: int = 256) -> nn.Module:
-    config = transformers.GPT2Config(
-        n_embd=width, n_layer=4, n_head=4, vocab_size=VOCABULARY, bos_token_id=0, eos_token_id=0, use_cache=False
-    )
-    config.loss_type = "ForCausalLM"
-    return transformers.GPT2LMHeadModel(config)  # its output embedding is its input embedding
+    return configured.gpt2(VOCABULARY, "sdpa", n_embd=width, n_layer=4, n_head=4)
 
 
 def images(batch: int = 8) -> dict[str, torch.Tensor]:
@@ -74,15 +70,4 @@ def loss_of(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return model(**batch).loss
 
 
-StepMaker = Callable[[nn.Module, torch.optim.Optimizer], Callable[..., Any]]
-
-
-def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
-    def step(batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
+plain_step = train_step(loss_of)

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import lowtide
-from models import MODELS, OPTIMIZERS, StepMaker, bert, gpt2, loss_of, plain_step, tokens
+from models import MODELS, OPTIMIZERS, bert, gpt2, loss_of, plain_step, tokens
+from zoo.tasks import StepMaker
 
 __all__ = [
     "MODELS",
@@ -21,6 +22,7 @@ __all__ = [
     "batches",
     "loss_of",
     "pair",
+    "pair_of",
     "plain_step",
     "run_both",
     "same",
@@ -69,6 +71,16 @@ def pair(
     """Two equal copies: one whose step is eager, one whose step is compiled. `small` narrows the transformers."""
     torch.manual_seed(0)
     first = SMALL[model]() if small and model in SMALL else MODELS[model][0]()
+    return pair_of(first, optimizer, make, **options)
+
+
+def pair_of(
+    first: nn.Module,
+    optimizer: str | Callable[[Any], torch.optim.Optimizer],
+    make: StepMaker,
+    **options: Any,
+) -> tuple[Side, Side]:
+    """The same, of a model that is there already."""
     second = copy.deepcopy(first)
     make_optimizer = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
     sides = [Side(m, o, make(m, o)) for m, o in ((m, make_optimizer(m.parameters())) for m in (first, second))]
