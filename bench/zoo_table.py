@@ -1,0 +1,78 @@
+"""The models of the papers in figures: what a training step with Adam holds, before any planning.
+
+Each model is captured without weights, at batch 1 and at 32 (or at the batch of the paper that trains it, if none
+uses 32). *Resident* are parameters, optimizer state, gradients and the batch. *Peak* is the most that program order
+keeps alive beside them, without the operators' own workspaces, which only running them tells. *Bound* is the most that
+one operator touches: no order of these operators has a smaller peak. *Seconds* are those of the capture.
+
+    python bench/zoo_table.py [--uses] [--attention sdpa] [name ...]
+
+With `--uses`, each paper's own settings instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+
+import torch
+
+import lowtide
+import zoo
+
+MIB = 2**20
+COLUMNS = (
+    "model", "parameters M", "paper", "batch", "side or length", "dtype",
+    "ops", "buffers", "resident MiB", "peak MiB", "bound MiB", "seconds",
+)  # fmt: skip
+
+
+def graph_of(name: str, use: zoo.Use, batch: int, attention: str) -> tuple[lowtide.Graph, zoo.Job, float]:
+    """The graph of one step, its job, and how many seconds the capture took."""
+    job = zoo.build(name, "paper", batch, attention, use=use, fake=True)
+    optimizer = torch.optim.Adam(job.model.parameters())
+    step = job.train_step(job.model, optimizer)
+    begin = time.perf_counter()
+    graph = lowtide.capture(step, model=job.model, optimizer=optimizer, example=(job.batch,))
+    return graph, job, time.perf_counter() - begin
+
+
+def settings(row: zoo.Row, *, uses: bool) -> Iterator[tuple[zoo.Use, int]]:
+    if uses:
+        yield from ((use, batch) for use in row.uses for batch in use.batches)
+        return
+    use = next((use for use in row.uses if 32 in use.batches), row.uses[0])
+    yield use, 1
+    yield use, 32 if 32 in use.batches else max(use.batches)
+
+
+def line(name: str, use: zoo.Use, batch: int, attention: str) -> str:
+    graph, job, seconds = graph_of(name, use, batch, attention)
+    parameters = sum(parameter.numel() for parameter in job.model.parameters())
+    cells = (
+        name, f"{parameters / 1e6:.1f}", use.paper, batch, use.extent, use.dtype,
+        graph.num_ops, graph.num_buffers, f"{graph.resident_bytes / MIB:.1f}",
+        f"{graph.program_peak_bytes / MIB:.1f}", f"{graph.operand_bound_bytes / MIB:.1f}", f"{seconds:.1f}",
+    )  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(zoo.names())}; all if none is given")
+    parser.add_argument("--uses", action="store_true", help="each paper's own batches and sizes")
+    parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager")
+    options = parser.parse_args()
+    os.environ.setdefault("LOWTIDE_QUIET", "1")
+    torch.set_num_threads(1)
+    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    for name in options.names or zoo.names():
+        for use, batch in settings(zoo.row_of(name), uses=options.uses):
+            print(line(name, use, batch, options.attention), flush=True)
+
+
+if __name__ == "__main__":
+    main()
