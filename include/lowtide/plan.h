@@ -36,7 +36,7 @@ struct Block {
 
 // How a plan came about.
 struct Provenance {
-  std::string order;  // the algorithms' names
+  std::string order;  // the algorithms' names; with "auto", of the one whose result was taken
   std::string layout;
   std::string version;  // of this library
 };
@@ -61,7 +61,7 @@ struct Plan {
 
 struct PlanOptions {
   std::string order = "program";
-  std::string layout = "greedy_by_size";
+  std::string layout = "auto";  // the best of the cheap ones: see lay_out() in layout.h
   // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order.
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs.

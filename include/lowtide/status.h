@@ -70,6 +70,7 @@ enum class ErrorCode : std::uint16_t {
   latency_infeasible = 302,  // more time is needed than the latency budget has
   too_many_objects = 401,    // more objects of a kind than 32-bit ids can name
   file_too_large = 402,      // a file holds more than what is read from a file of its size
+  work_limit = 403,          // an algorithm would take more steps than it was allowed
   unknown_algorithm = 501,   // no algorithm of that name is registered
   invalid_amount = 502,      // text that is not an amount of bytes or of time
   invalid_share = 503,       // a share that is not in (0, 1]

@@ -184,7 +184,7 @@ def plan(
     graph: Graph,
     *,
     order: str = "program",
-    layout: str = "greedy_by_size",
+    layout: str = "auto",
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
 ) -> Plan:

@@ -9,6 +9,8 @@ namespace lowtide {
 namespace {
 
 constexpr std::array kAlgorithms = {
+    LayoutAlgorithm{"first_fit", "In the order of their first steps, each into the lowest gap that holds it.",
+                    first_fit},
     LayoutAlgorithm{"greedy_by_size", "Largest first, each into the lowest gap that holds it.", greedy_by_size},
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kCulprits = 8;
 
 // One block for each buffer, and a place for each workspace.
-Status lay_out(const Graph& graph, const LayoutAlgorithm& algorithm, const Lifetimes& lifetimes, Plan& plan) {
+Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
   std::vector<LayoutItem> items;
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
     const Life& life = lifetimes.lives[id.index()];
@@ -28,10 +28,11 @@ Status lay_out(const Graph& graph, const LayoutAlgorithm& algorithm, const Lifet
     if (workspace > Bytes(0)) items.push_back({step, step.next(), workspace});
   }
 
-  const Result<Layout> layout = algorithm.run(items);
-  if (!layout.ok()) return layout.error();
-  plan.arena = layout->arena;
-  auto offset = layout->offsets.begin();
+  const Result<NamedLayout> made = lay_out(items, algorithm);
+  if (!made.ok()) return made.error();
+  plan.provenance.layout = made->algorithm;
+  plan.arena = made->layout.arena;
+  auto offset = made->layout.offsets.begin();
   for (Block& block : plan.blocks) {
     if (graph.buffer(block.buffer).planned()) block.offset = *offset++;
   }
@@ -108,8 +109,6 @@ double Plan::fragmentation() const {
 Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
   const Result<OrderAlgorithm> order_algorithm = find_order(options.order);
   if (!order_algorithm.ok()) return order_algorithm.error();
-  const Result<LayoutAlgorithm> layout_algorithm = find_layout(options.layout);
-  if (!layout_algorithm.ok()) return layout_algorithm.error();
   Bytes memory_budget = Bytes::max();
   if (options.memory_budget) {
     const Result<Bytes> resolved = resolve_memory_budget(graph, *options.memory_budget);
@@ -127,8 +126,8 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
   plan.peak = lives->peak;
   plan.bound = lives->peak;
   plan.resident = graph.resident_bytes();
-  plan.provenance = {options.order, options.layout, LOWTIDE_VERSION};
-  if (Status status = lay_out(graph, *layout_algorithm, *lives, plan); !status.ok()) return status.error();
+  plan.provenance = {.order = options.order, .layout = {}, .version = LOWTIDE_VERSION};
+  if (Status status = place(graph, options.layout, *lives, plan); !status.ok()) return status.error();
   bind_operands(graph, plan);
 
   if (Status status = check_memory(graph, *lives, plan, memory_budget); !status.ok()) return status.error();

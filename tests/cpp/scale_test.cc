@@ -138,7 +138,7 @@ TEST(Scale, GreedyBySizeOfTwentyThousand) {
     items.push_back({StepIndex(begin), StepIndex(begin + 1 + length), Bytes(1 + random() % 1'000'000)});
   }
   const Layout layout =
-      timed("greedy_by_size of 20000", [&] { return unwrap(unwrap(find_layout("greedy_by_size")).run(items)); });
+      timed("greedy_by_size of 20000", [&] { return unwrap(lay_out(items, "greedy_by_size")).layout; });
   EXPECT_GT(layout.arena, Bytes(0));
 }
 

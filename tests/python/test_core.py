@@ -51,14 +51,14 @@ def test_plan() -> None:
     assert plan.resident_bytes == 4356
     assert plan.fragmentation == 0.0
     assert plan.time_ns == 36
-    assert plan.offsets() == [-1, -1, 4096, 0, -1]
+    assert plan.offsets() == [-1, -1, 0, 1024, -1]
     assert plan.begins() == [0, 0, 0, 3, 0]
     assert plan.ends() == [5, 5, 4, 5, 5]
     assert plan.buffer_offset(0) is None
-    assert plan.buffer_offset(2) == 4096
+    assert plan.buffer_offset(3) == 1024
     assert plan.buffer_life(3) == (3, 5)
-    assert plan.workspace_offset(0) == plan.workspace_offsets()[0] == 0
-    assert "greedy_by_size" in plan.summary()
+    assert plan.workspace_offset(0) == plan.workspace_offsets()[0] == 1024
+    assert "layout first_fit" in plan.summary()
 
 
 def test_budget_is_hard() -> None:
