@@ -64,7 +64,6 @@ class JsonWriter {
   void append_number(std::uint64_t number);
   void append_number(std::int64_t number);
   void append_number(std::uint32_t number) { append_number(std::uint64_t{number}); }
-  void append_quoted(std::string_view text);
 
   std::function<void(std::string_view)> drain_;
   std::string text_;
