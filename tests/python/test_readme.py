@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +12,28 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-SHELL = re.findall(r"^<!-- runs as it stands -->\n```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-LINES = "".join(SHELL).splitlines()
+# Installing is what .ci/run does before it runs this; every other command is run here.
+INSTALLING = re.findall(r"^<!-- done by \.ci/run -->\n```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+SHELL = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+LINES = [line for block in SHELL if block not in INSTALLING for line in block.splitlines()]
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str], cwd: Path = ROOT) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the README's commands use, in which its Python has run: later commands take files it wrote."""
+    directory = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "examples", directory / "examples")
+    # One program, block after block. Running eager would warn.
+    run([sys.executable, "-W", "error::RuntimeWarning", "-c", "\n".join(PYTHON)], directory)
+    return directory
 
 
 def test_the_readme_runs_every_example() -> None:
@@ -29,14 +42,24 @@ def test_the_readme_runs_every_example() -> None:
         assert f"python examples/{script.name}" in LINES
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
-def test_python_of_the_readme(code: str) -> None:
-    run([sys.executable, "-W", "error::RuntimeWarning", "-c", code])  # running eager would warn
+def test_code_blocks_are_of_known_kinds() -> None:
+    kinds = re.findall(r"^```(\w*)\n.*?^```$", README, re.MULTILINE | re.DOTALL)
+    assert set(kinds) <= {"python", "sh", "cmake", "text"}
+    assert kinds.count("sh") == len(SHELL) and kinds.count("python") == len(PYTHON)
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_shell_of_the_readme(line: str) -> None:
-    run(["bash", "-c", line])
+def test_ci_installs_what_the_readme_installs() -> None:
+    assert INSTALLING
+    done = (ROOT / ".ci" / "run").read_text() + (ROOT / ".ci" / "requirements.txt").read_text()
+    for line in "".join(INSTALLING).splitlines():
+        assert re.match(r"(pip|apt-get) install ", line), line
+        for word in line.split()[2:]:
+            assert word in done, word
+
+
+def test_shell_of_the_readme(checkout: Path) -> None:
+    for line in LINES:
+        run(["bash", "-c", line], checkout)
 
 
 def test_files_that_the_documents_name_exist() -> None:

@@ -1,0 +1,142 @@
+#include "commands.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "lowtide/budget.h"
+#include "lowtide/files.h"
+#include "lowtide/plan.h"
+#include "lowtide/summary.h"
+#include "lowtide/verify.h"
+
+namespace lowtide::cli {
+namespace {
+
+void add_figures(JsonObject& json, const Plan& plan) {
+  json.add("steps", plan.order.size())
+      .add("blocks", plan.blocks.size())
+      .add("arena_bytes", plan.arena)
+      .add("peak_bytes", plan.peak)
+      .add("bound_bytes", plan.bound)
+      .add("resident_bytes", plan.resident)
+      .add("total_bytes", plan.resident + plan.arena)
+      .add("fragmentation", plan.fragmentation())
+      .add("time_ns", plan.time)
+      .add("order", plan.provenance.order)
+      .add("layout", plan.provenance.layout)
+      .add("lowtide_version", plan.provenance.version);
+}
+
+void add_figures(JsonObject& json, const Graph& graph, std::size_t top) {
+  const GraphFigures found = figures(graph, top);
+  JsonObject resident;
+  for (const auto& [role, size] : found.resident) resident.add(role_name(role), size);
+  json.add("ops", graph.num_ops())
+      .add("buffers", graph.num_buffers())
+      .add("planned_buffers", found.planned_buffers)
+      .add("versions", graph.num_versions())
+      .add("values", graph.num_values())
+      .add("resident_bytes", graph.resident_bytes())
+      .add("resident_by_role", resident)
+      .add("program_peak_bytes", found.peak)
+      .add("operand_bound_bytes", found.bound);
+  if (found.peak_op) {
+    const Op op = graph.op(*found.peak_op);
+    json.add(
+        "peak_op",
+        JsonObject().add("id", *found.peak_op).add("name", op.name).add("source", op.source).add("module", op.module));
+  } else {
+    json.add("peak_op", nullptr);
+  }
+  json.add("held_by", culprits_json(found.holders));
+}
+
+// A file is written wholly or not at all. A pipe has no such care, and its reader may let us wait for ever.
+std::optional<Uninterrupted> uninterrupted(const std::string& output) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(output, ignored);
+  if (std::filesystem::is_other(status)) return std::nullopt;
+  return std::optional<Uninterrupted>(std::in_place);
+}
+
+}  // namespace
+
+std::vector<JsonObject> culprits_json(const std::vector<Culprit>& culprits) {
+  std::vector<JsonObject> list;
+  for (const Culprit& culprit : culprits) {
+    list.push_back(JsonObject().add("name", culprit.name).add("role", culprit.role).add("bytes", culprit.size));
+  }
+  return list;
+}
+
+Result<Report> run(const PlanArguments& arguments, Progress& progress) {
+  PlanOptions options{.order = arguments.order, .layout = arguments.layout};
+  if (arguments.memory_budget) {
+    const Result<Budget> budget = parse_budget(*arguments.memory_budget);
+    if (!budget.ok()) return budget.error();
+    options.memory_budget = *budget;
+  }
+  if (arguments.latency_budget) {
+    const Result<Nanos> budget = parse_duration(*arguments.latency_budget);
+    if (!budget.ok()) return budget.error();
+    options.latency_budget = *budget;
+  }
+
+  progress.stage("reading");
+  const Result<Graph> graph = load_graph(arguments.graph);
+  if (!graph.ok()) return graph.error();
+  progress.stage("planning");
+  const Result<Plan> made = plan(*graph, options);
+  if (!made.ok()) return made.error();
+
+  Report report{summary(*made), JsonObject().add("ok", true).add("graph", arguments.graph)};
+  if (arguments.output) {
+    progress.stage("writing");
+    const std::optional<Uninterrupted> until_written = uninterrupted(*arguments.output);
+    if (const Status saved = save_plan(*graph, *made, *arguments.output); !saved.ok()) return saved.error();
+    report.text += "\nwritten   " + *arguments.output;
+    report.json.add("output", *arguments.output);
+  } else {
+    report.json.add("output", nullptr);
+  }
+  add_figures(report.json, *made);
+  return report;
+}
+
+Result<Report> run(const VerifyArguments& arguments, Progress& progress) {
+  progress.stage("reading");
+  const Result<Graph> graph = load_graph(arguments.graph);
+  if (!graph.ok()) return graph.error();
+  const Result<Plan> plan = load_plan(arguments.plan);
+  if (!plan.ok()) return plan.error();
+  progress.stage("verifying");
+  if (const Status right = verify(*graph, *plan); !right.ok()) return right.error();
+
+  Report report{"right     for " + arguments.graph + "\n" + summary(*plan),
+                JsonObject().add("ok", true).add("graph", arguments.graph).add("plan", arguments.plan)};
+  add_figures(report.json, *plan);
+  return report;
+}
+
+Result<Report> run(const InspectArguments& arguments, Progress& progress) {
+  progress.stage("reading");
+  const Result<Graph> graph = load_graph(arguments.file);
+  if (graph.ok()) {
+    Report report{summary(*graph, arguments.top),
+                  JsonObject().add("ok", true).add("file", arguments.file).add("kind", "graph")};
+    add_figures(report.json, *graph, arguments.top);
+    return report;
+  }
+  if (graph.error().code != ErrorCode::wrong_format) return graph.error();
+  const Result<Plan> plan = load_plan(arguments.file);
+  if (!plan.ok() && plan.error().code == ErrorCode::wrong_format) {
+    return Error{ErrorCode::wrong_format, arguments.file + " is neither a graph nor a plan file"};
+  }
+  if (!plan.ok()) return plan.error();
+  Report report{summary(*plan), JsonObject().add("ok", true).add("file", arguments.file).add("kind", "plan")};
+  add_figures(report.json, *plan);
+  return report;
+}
+
+}  // namespace lowtide::cli

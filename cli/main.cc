@@ -1,0 +1,147 @@
+// The lowtide program: reads its arguments, runs a command, prints the answer, and says by its exit code how it went.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "arguments.h"
+#include "commands.h"
+#include "exit_codes.h"
+#include "json.h"
+#include "lowtide/status.h"
+#include "terminal.h"
+
+namespace lowtide::cli {
+namespace {
+
+// A file may hold any text, but a terminal takes some for orders.
+std::string printable(std::string text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool second_set = byte == 0xC2 && next >= 0x80 && next < 0xA0;  // U+0080 to U+009F, as UTF-8
+    if (second_set) text.erase(i + 1, 1);
+    if ((byte < 0x20 && byte != '\n') || byte == 0x7F || second_set) text[i] = '?';
+  }
+  return text;
+}
+
+void complain(std::string_view kind, const std::string& message, const std::string& advice) {
+  std::string text = "lowtide: " + std::string(kind) + ": " + message + "\n";
+  if (!advice.empty()) text += "lowtide: " + advice + "\n";
+  std::fputs(printable(std::move(text)).c_str(), stderr);
+}
+
+// Prints `text` and gives `code`. A reader that has seen enough (a closed pipe) is no failure.
+int print(const std::string& text, int code) {
+  std::fputs(text.c_str(), stdout);
+  if (std::fflush(stdout) == 0 || errno == EPIPE) return code;
+  complain("error", std::string("cannot write to standard output: ") + std::strerror(errno), "");
+  return code == kDone ? kInvalidInput : code;
+}
+
+int refuse(const CommandLine& line, const UsageError& error) {
+  if (line.json) {
+    const JsonObject details =
+        JsonObject().add("code", "usage").add("message", error.message).add("advice", error.advice);
+    return print(JsonObject().add("ok", false).add("exit_code", unsigned{kUsage}).add("error", details).text() + "\n",
+                 kUsage);
+  }
+  complain("error", error.message, error.advice);
+  return kUsage;
+}
+
+// What to do next, where that is known.
+std::string advice(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::memory_infeasible:
+      return "a larger --memory-budget or a smaller batch would help; to see who holds the peak: lowtide inspect";
+    case ErrorCode::unknown_algorithm:
+      return "what each does: lowtide plan --help";
+    case ErrorCode::invalid_amount:
+      return "amounts are written 6GiB, 800MB or 0.6; times 20ms or 1.5s";
+    case ErrorCode::wrong_format:
+      return "to see what a file is: lowtide inspect; lowtide verify takes the graph first, then the plan";
+    default:
+      return "";
+  }
+}
+
+int fail(const CommandLine& line, const Error& error) {
+  const int code = exit_code(error.code);
+  if (!line.json) {
+    complain("error " + code_text(error.code), error.message, advice(error));
+    return code;
+  }
+  JsonObject details;
+  details.add("code", code_text(error.code)).add("message", error.message).add("advice", advice(error));
+  if (code == kInfeasible) {
+    details.add("bound_bytes", error.infeasible.bound)
+        .add("step", error.infeasible.step)
+        .add("culprits", culprits_json(error.infeasible.culprits));
+  }
+  return print(
+      JsonObject().add("ok", false).add("exit_code", static_cast<unsigned>(code)).add("error", details).text() + "\n",
+      code);
+}
+
+struct Execute {
+  const CommandLine& line;
+
+  int operator()(const Answer& answer) const { return print(answer.text, kDone); }
+  int operator()(const UsageError& error) const { return refuse(line, error); }
+  template <typename Arguments>
+  int operator()(const Arguments& arguments) const {
+    Progress progress(!line.json && !line.quiet);
+    const Result<Report> report = run(arguments, progress);
+    progress.clear();
+    if (!report.ok()) return fail(line, report.error());
+    if (line.json) return print(report->json.text() + "\n", kDone);
+    return line.quiet ? kDone : print(printable(report->text) + "\n", kDone);
+  }
+};
+
+// Becomes the program lowtide-NAME with the rest of the arguments, or says why not.
+UsageError become(const std::string& name, char** arguments) {
+  if (name.find('/') != name.npos) return unknown_command(name);
+  std::string program = "lowtide-" + name;
+  arguments[0] = program.data();
+  give_back_signals();
+  ::execvp(program.c_str(), arguments);
+  if (errno == ENOENT) return unknown_command(name);
+  return {"cannot run " + program + ": " + std::strerror(errno), ""};
+}
+
+int main(int argc, char** argv) {
+  take_signals();
+  CommandLine line;
+  if (argc > 1 && argv[1][0] != '-' && !is_command(argv[1])) {
+    line.wanted = become(argv[1], argv + 1);
+  } else {
+    line = read_command_line(argc, argv);
+  }
+  // A command line that could not be read may still have asked for JSON.
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  const auto end = std::ranges::find(words, std::string_view("--"));
+  line.json = line.json || std::find(words.begin(), end, std::string_view("--json")) != end;
+  return std::visit(Execute{line}, line.wanted);
+}
+
+}  // namespace
+}  // namespace lowtide::cli
+
+int main(int argc, char** argv) {
+  try {
+    return lowtide::cli::main(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("lowtide: error: out of memory\n", stderr);
+    return lowtide::cli::kLimit;
+  }
+}

@@ -1,0 +1,40 @@
+// terminal.h: what the program does to the terminal it runs on: a line of progress, and how it ends when interrupted.
+#pragma once
+
+#include <string_view>
+
+namespace lowtide::cli {
+
+// Says on standard error, in one line that is overwritten and in the end cleared, what is being done.
+class Progress {
+ public:
+  // Says nothing unless `wanted` and standard error is a terminal.
+  explicit Progress(bool wanted);
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void stage(std::string_view what);
+  void clear();
+
+ private:
+  bool shows_;
+};
+
+// From here on Ctrl-C and SIGTERM clear the line of progress and end the program with 128 + the signal's number. Where
+// the caller had them ignored, they stay so. A closed pipe is no reason to end: writing to it fails.
+void take_signals();
+
+// What a program that this one turns into expects.
+void give_back_signals();
+
+// While it lives, Ctrl-C and SIGTERM wait: a file is written wholly or not at all.
+class Uninterrupted {
+ public:
+  Uninterrupted();
+  ~Uninterrupted();
+  Uninterrupted(const Uninterrupted&) = delete;
+  Uninterrupted& operator=(const Uninterrupted&) = delete;
+};
+
+}  // namespace lowtide::cli

@@ -1,0 +1,434 @@
+"""The lowtide program: its answers, exit codes and manners."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lowtide
+from lowtide import _core
+
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+PROGRAM = shutil.which("lowtide", path=PATH) or "lowtide"
+COMMANDS = ["plan", "verify", "inspect"]
+
+
+def run(*arguments: str | bytes, cwd: Path, path: str = PATH) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": path}
+    command = [PROGRAM, *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def build(ops: int, names: str = "h") -> _core.Graph:
+    """A weight of 4 KiB, and a chain of `ops` ops, each with a result of 1 KiB; the last is the output."""
+    builder = _core.GraphBuilder()
+    weight = builder.buffer(4096, resident=True, initial=True, role="parameter", name="weight")
+    value = builder.value(weight, "float32", [32, 32])
+    for i in range(ops - 1):
+        result = builder.buffer(1024, resident=False, initial=False, role="activation", name=f"{names}{i}")
+        builder.op("aten::mul", [value], [result], workspace=256, time_ns=1000, source=f"net.py:{i}", module="body")
+        value = builder.value(result, "float32", [256])
+    output = builder.buffer(1024, resident=True, initial=False, role="output", name="out")
+    builder.op("aten::sum", [value], [output], time_ns=1000, source="net.py:99")
+    return builder.build()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A directory with step.json (also compressed), plan.json, and other.json, a graph that the plan is not for."""
+    graph = build(3)
+    graph.save(str(tmp_path / "step.json"))
+    graph.save(str(tmp_path / "step.json.zst"))
+    lowtide.plan(graph).save(str(tmp_path / "plan.json"))
+    build(4).save(str(tmp_path / "other.json"))
+    return tmp_path
+
+
+def test_version(tmp_path: Path) -> None:
+    done = run("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"lowtide {lowtide.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_has_examples_that_run(files: Path, command: str) -> None:
+    done = run(*command.split(), "--help", cwd=files)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines())) <= 120
+    examples = done.stdout.partition("Examples:\n")[2].splitlines()
+    assert examples and all(line.startswith("  lowtide ") for line in examples)
+    for line in examples:
+        path = os.pathsep.join([str(Path(PROGRAM).parent), PATH])
+        ran = subprocess.run(line, shell=True, cwd=files, env={**os.environ, "PATH": path}, capture_output=True)
+        assert (ran.returncode, ran.stderr) == (0, b""), line
+
+
+def test_help_shows_commands_and_exit_codes(tmp_path: Path) -> None:
+    text = run("--help", cwd=tmp_path).stdout
+    assert [word for word in COMMANDS if re.search(rf"^  {word} ", text, re.MULTILINE)] == COMMANDS
+    table = text.partition("Exit codes:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (\d+) ", table, re.MULTILINE) == ["0", "2", "3", "4", "5", "130"]
+
+
+def test_plan_lists_every_algorithm(tmp_path: Path) -> None:
+    text = run("plan", "--help", cwd=tmp_path).stdout
+    for name, description in _core.order_algorithms() + _core.layout_algorithms():
+        assert f"  {name}: {description}\n" in text
+
+
+def test_plan_writes_what_python_plans(files: Path) -> None:
+    graph = build(3)
+    done = run("plan", "step.json", "-o", "new.json", cwd=files)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == lowtide.plan(graph).summary() + "\nwritten   new.json\n"
+    assert (files / "new.json").read_bytes() == (files / "plan.json").read_bytes()
+
+    assert run("plan", "step.json.zst", "-o", "new.json.zst", cwd=files).returncode == 0
+    assert run("verify", "step.json", "new.json.zst", cwd=files).returncode == 0
+    assert (files / "new.json.zst").read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+
+
+def test_plan_without_output_writes_nothing(files: Path) -> None:
+    before = sorted(files.iterdir())
+    assert run("plan", "step.json", cwd=files).stdout == lowtide.plan(build(3)).summary() + "\n"
+    assert sorted(files.iterdir()) == before
+
+
+def test_budgets(files: Path) -> None:
+    # Resident 5 KiB; at most two results of 1 KiB and a workspace of 256 bytes: 7424 bytes in all.
+    for budget, code in [("7424", 0), ("7423", 3), ("8KiB", 0), ("1.0", 0), ("0.99", 3)]:
+        assert run("plan", "step.json", "--memory-budget", budget, cwd=files).returncode == code, budget
+    for budget, code in [("3us", 0), ("2999ns", 3)]:
+        assert run("plan", "step.json", "--latency-budget", budget, cwd=files).returncode == code, budget
+
+
+def test_inspect_shows_what_python_shows(files: Path) -> None:
+    assert run("inspect", "step.json", cwd=files).stdout == build(3).summary() + "\n"
+    assert run("inspect", "step.json.zst", cwd=files).stdout == build(3).summary() + "\n"
+    assert run("inspect", "plan.json", cwd=files).stdout == lowtide.plan(build(3)).summary() + "\n"
+    held = run("inspect", "step.json", "--top", "1", cwd=files).stdout.partition("held by")[2]
+    assert len(held.splitlines()) == 1
+    assert "held by" not in run("inspect", "step.json", "--top", "0", cwd=files).stdout
+
+
+def test_verify_says_right(files: Path) -> None:
+    done = run("verify", "step.json", "plan.json", cwd=files)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "right     for step.json\n" + lowtide.plan(build(3)).summary() + "\n"
+
+
+PLAN_FIGURES = {
+    "steps": 3,
+    "blocks": 4,
+    "arena_bytes": 2304,
+    "peak_bytes": 2304,
+    "bound_bytes": 2304,
+    "resident_bytes": 5120,
+    "total_bytes": 7424,
+    "fragmentation": 0,
+    "time_ns": 3000,
+    "order": "program",
+    "layout": "greedy_by_size",
+    "lowtide_version": lowtide.__version__,
+}
+
+
+def test_every_key_is_documented(files: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    documented = set(re.findall(r"`(\w+)`", page.partition("## What --json prints")[2]))
+    used: set[str] = set()
+
+    def collect(answer: object) -> None:
+        if isinstance(answer, dict):
+            used.update(answer.keys())
+        for part in answer.values() if isinstance(answer, dict) else answer if isinstance(answer, list) else []:
+            collect(part)
+
+    for line in [
+        "plan step.json",
+        "verify step.json plan.json",
+        "inspect step.json",
+        "inspect plan.json",
+        "plan step.json --memory-budget 1",
+        "plan",
+    ]:
+        collect(json.loads(run(*line.split(), "--json", cwd=files).stdout))
+    assert used - {"parameter"} <= documented  # a role, in resident_by_role
+    words = {"inspect", "file", "graph", "plan", "verify", "null", "output", "kind"}
+    assert documented - words <= used
+
+
+def test_exit_codes_are_documented(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    for code, says in re.findall(r"^  (\d+) +(.*)", run("--help", cwd=tmp_path).stdout, re.MULTILINE):
+        assert f"| {code} | {says}" in page
+
+
+def test_json_of_plan(files: Path) -> None:
+    done = run("plan", "step.json", "-o", "new.json", "--json", cwd=files)
+    assert json.loads(done.stdout) == {"ok": True, "graph": "step.json", "output": "new.json", **PLAN_FIGURES}
+    assert json.loads(run("plan", "step.json", "--json", cwd=files).stdout)["output"] is None
+
+
+def test_json_of_verify(files: Path) -> None:
+    done = run("verify", "step.json", "plan.json", "--json", cwd=files)
+    assert json.loads(done.stdout) == {"ok": True, "graph": "step.json", "plan": "plan.json", **PLAN_FIGURES}
+
+
+def test_json_of_inspect(files: Path) -> None:
+    done = run("inspect", "plan.json", "--json", cwd=files)
+    assert json.loads(done.stdout) == {"ok": True, "file": "plan.json", "kind": "plan", **PLAN_FIGURES}
+    done = run("inspect", "step.json", "--json", "--top", "2", cwd=files)
+    assert json.loads(done.stdout) == {
+        "ok": True,
+        "file": "step.json",
+        "kind": "graph",
+        "ops": 3,
+        "buffers": 4,
+        "planned_buffers": 2,
+        "versions": 4,
+        "values": 3,
+        "resident_bytes": 5120,
+        "resident_by_role": {"parameter": 4096, "output": 1024},
+        "program_peak_bytes": 2304,
+        "operand_bound_bytes": 2304,
+        "peak_op": {"id": 1, "name": "aten::mul", "source": "net.py:1", "module": "body"},
+        "held_by": [
+            {"name": "h0", "role": "activation", "bytes": 1024},
+            {"name": "h1", "role": "activation", "bytes": 1024},
+        ],
+    }
+
+
+def test_quiet_says_nothing_but_errors(files: Path) -> None:
+    for arguments in [("plan", "step.json"), ("verify", "step.json", "plan.json"), ("inspect", "plan.json")]:
+        done = run(*arguments, "--quiet", cwd=files)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "E604" in run("inspect", "absent.json", "-q", cwd=files).stderr
+
+
+FAILURES = [
+    ("", 2, "usage"),
+    ("--bogus", 2, "usage"),
+    ("plan", 2, "usage"),
+    ("plan step.json --bogus", 2, "usage"),
+    ("plan step.json another.json", 2, "usage"),
+    ("plan step.json -o", 2, "usage"),
+    ("plan step.json -o step.json", 2, "usage"),
+    ("plan step.json -o ./step.json", 2, "usage"),
+    ("plan step.json -o a.json -o b.json", 2, "usage"),
+    ("plan step.json --order fastest", 2, "E501"),
+    ("plan step.json --layout tightest", 2, "E501"),
+    ("plan step.json --memory-budget 6G", 2, "E502"),
+    ("plan step.json --memory-budget=", 2, "usage"),
+    ("plan step.json --memory-budget -1", 2, "E502"),
+    ("plan step.json --memory-budget nan", 2, "E502"),
+    ("plan step.json --memory-budget 1.5", 2, "E503"),
+    ("plan step.json --latency-budget 20", 2, "E502"),
+    ("verify step.json", 2, "usage"),
+    ("inspect step.json --top -1", 2, "usage"),
+    ("inspect step.json --top many", 2, "usage"),
+    ("plan step.json --memory-budget 7KiB", 3, "E301"),
+    ("plan step.json --latency-budget 1us", 3, "E302"),
+    ("inspect large.json.zst", 4, "E402"),
+    ("inspect absent.json", 5, "E604"),
+    ("inspect .", 5, "E604"),
+    ("inspect step.json/x", 5, "E604"),
+    ("plan step.json -o absent/plan.json", 5, "E604"),
+    ("plan step.json -o .", 5, "E604"),
+    ("inspect empty.json", 5, "E603"),
+    ("inspect noise.json", 5, "E603"),
+    ("inspect half.json", 5, "E603"),
+    ("inspect foreign.json", 5, "E601"),
+    ("plan plan.json", 5, "E601"),
+    ("verify plan.json step.json", 5, "E601"),
+    ("verify other.json plan.json", 5, "E2"),
+]
+
+
+@pytest.fixture
+def bad_files(files: Path) -> Path:
+    """The same directory with files that are no graph and no plan; a compressed one that is far too large."""
+    (files / "empty.json").write_bytes(b"")
+    (files / "noise.json").write_bytes(bytes(range(256)))
+    (files / "foreign.json").write_text('{"format": "something-else", "version": 1}')
+    text = (files / "step.json").read_bytes()
+    (files / "half.json").write_bytes(text[: len(text) // 2])
+    build(2, names="h" * (64 << 20)).save(str(files / "large.json.zst"))
+    return files
+
+
+def test_failures(bad_files: Path) -> None:
+    before = sorted(bad_files.iterdir())
+    for line, code, error in FAILURES:
+        done = run(*line.split(), cwd=bad_files)
+        assert (done.returncode, done.stdout) == (code, ""), line
+        kind = "error: " if error == "usage" else f"error {error}"
+        assert done.stderr.startswith(f"lowtide: {kind}"), line
+        assert all(text.startswith("lowtide: ") for text in done.stderr.splitlines()), line
+
+        command, *arguments = line.split() or ["--bogus"]
+        done = run(command, "--json", *arguments, cwd=bad_files)
+        assert (done.returncode, done.stderr) == (code, ""), line
+        answer = json.loads(done.stdout)
+        assert (answer["ok"], answer["exit_code"]) == (False, code), line
+        assert answer["error"]["code"].startswith(error) and answer["error"]["message"], line
+        assert ("culprits" in answer["error"]) == (code == 3), line
+    assert sorted(bad_files.iterdir()) == before
+    assert {code for _, code, _ in FAILURES} == {2, 3, 4, 5}
+
+
+def test_usage_errors_in_json(tmp_path: Path) -> None:
+    for arguments in [["--json"], ["plan", "--json"], ["--json", "--bogus"], ["bogus", "--json"]]:
+        done = run(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (2, "")
+        assert json.loads(done.stdout)["error"]["code"] == "usage"
+
+
+def test_infeasible_in_json(files: Path) -> None:
+    error = json.loads(run("plan", "step.json", "--memory-budget", "7KiB", "--json", cwd=files).stdout)["error"]
+    assert error["bound_bytes"] == 7424 and error["step"] == 1
+    assert error["culprits"] == [
+        {"name": "h0", "role": "activation", "bytes": 1024},
+        {"name": "h1", "role": "activation", "bytes": 1024},
+        {"name": "workspace of aten::mul", "role": "workspace", "bytes": 256},
+    ]
+
+
+def on_terminal(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    """Exit code, standard output, and what a terminal at standard error was sent."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([PROGRAM, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=follower, text=True)
+    os.close(follower)
+    sent = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # what Linux gives when the other side is closed
+            break
+        if not piece:
+            break
+        sent += piece
+    os.close(leader)
+    output = process.communicate(timeout=60)[0]
+    return process.returncode, output, sent.decode()
+
+
+CLEAR = "\r\x1b[K"
+
+
+def test_progress_on_a_terminal(files: Path) -> None:
+    code, output, sent = on_terminal("plan", "step.json", "-o", "new.json", cwd=files)
+    assert code == 0 and output.startswith("plan ")
+    assert sent == f"{CLEAR}reading ...{CLEAR}planning ...{CLEAR}writing ...{CLEAR}"
+    sent = on_terminal("verify", "step.json", "plan.json", cwd=files)[2]
+    assert sent == f"{CLEAR}reading ...{CLEAR}verifying ...{CLEAR}"
+    sent = on_terminal("inspect", "absent.json", cwd=files)[2]
+    assert sent.startswith(f"{CLEAR}reading ...{CLEAR}lowtide: error E604")
+    for flag in ["--json", "--quiet"]:
+        assert on_terminal("plan", "step.json", flag, cwd=files)[2] == ""
+
+
+def test_closed_pipe_is_no_failure(files: Path) -> None:
+    for command, code in [("inspect step.json", 0), ("plan step.json -o new.json", 0), ("plan x.json --json", 5)]:
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        done = subprocess.run([PROGRAM, *command.split()], cwd=files, stdout=write_end, stderr=subprocess.PIPE)
+        os.close(write_end)
+        assert (done.returncode, done.stderr) == (code, b""), command
+    assert run("verify", "step.json", "new.json", cwd=files).returncode == 0
+
+
+def test_full_disk_is_a_failure(files: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([PROGRAM, "inspect", "step.json"], cwd=files, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 5 and b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_while_reading(files: Path, sent: signal.Signals, code: int) -> None:
+    os.mkfifo(files / "slow.json")
+    before = sorted(files.iterdir())
+    process = subprocess.Popen([PROGRAM, "plan", "slow.json", "-o", "new.json"], cwd=files, stderr=subprocess.PIPE)
+    with open(files / "slow.json", "wb"):  # opens when the program does
+        process.send_signal(sent)
+        assert process.wait(timeout=60) == code
+    assert process.communicate()[1] == b"" and sorted(files.iterdir()) == before
+
+
+def test_interrupt_at_any_time_leaves_no_half_file(tmp_path: Path) -> None:
+    build(4000).save(str(tmp_path / "step.json"))
+    command = [PROGRAM, "plan", "step.json", "-o", "plan.json"]
+    began = time.monotonic()
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    whole_time = time.monotonic() - began
+    whole = (tmp_path / "plan.json").read_bytes()
+    codes = []
+    for i in range(20):
+        (tmp_path / "plan.json").unlink(missing_ok=True)
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
+        time.sleep(whole_time * (i + 1) / 20)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        codes.append(process.returncode)
+        left = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "step.json"}
+        assert left in ({}, {"plan.json": whole})
+    assert set(codes) <= {0, 130, -signal.SIGINT}  # the last: before it had begun
+    assert 130 in codes
+
+
+def test_other_programs_as_commands(tmp_path: Path) -> None:
+    program = tmp_path / "lowtide-greet"
+    program.write_text('#!/bin/sh\necho "$0: $1, $2"\nexit 7\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{PATH}"
+    done = run("greet", "a b", "--json", cwd=tmp_path, path=path)
+    assert (done.returncode, done.stdout) == (7, f"{program}: a b, --json\n")
+
+    done = run("greet", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "lowtide: error: 'greet' is no command of lowtide, and there is no program lowtide-greet on the path\n"
+        "lowtide: the commands are plan, verify, inspect\n"
+    )
+    (tmp_path / "lowtide-").mkdir()
+    (tmp_path / "lowtide-" / "greet").write_text("")
+    for name in ["", "/greet", "../greet", "x" * 5000]:
+        assert run(name, cwd=tmp_path, path=path).returncode == 2
+    program.chmod(0o644)
+    done = run("greet", cwd=tmp_path, path=str(tmp_path))
+    assert (done.returncode, done.stderr) == (2, "lowtide: error: cannot run lowtide-greet: Permission denied\n")
+
+
+def test_strange_names(files: Path) -> None:
+    shutil.copy(files / "step.json", files / "plan")
+    shutil.copy(files / "step.json", files / "-x.json")
+    assert run("inspect", "plan", cwd=files).returncode == 0
+    assert run("inspect", "--", "-x.json", cwd=files).returncode == 0
+    assert run("inspect", "-x.json", cwd=files).returncode == 2
+    assert run("inspect", "", cwd=files).returncode == 5
+    assert run("inspect", "x" * 100_000, cwd=files).returncode == 5
+    answer = json.loads(run("inspect", b'\xff\xfe\x01"\\.json', "--json", cwd=files).stdout)
+    assert answer["error"]["message"].startswith('��\x01"\\.json')
+
+
+def test_names_in_a_file_give_no_orders_to_the_terminal(tmp_path: Path) -> None:
+    build(3, names="\x1b[2J\x07\r\x9b").save(str(tmp_path / "step.json"))
+    text = run("inspect", "step.json", cwd=tmp_path).stdout
+    assert "?[2J???0" in text and not re.search(r"[^\x20-\x7e\n]", text)
+    held = json.loads(run("inspect", "step.json", "--json", cwd=tmp_path).stdout)["held_by"]
+    assert held[0]["name"] == "\x1b[2J\x07\r\x9b0"
+
+
+def test_runs_without_python(files: Path) -> None:
+    with open(PROGRAM, "rb") as program:
+        assert program.read(4) == b"\x7fELF"
+    linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+    assert "python" not in linked and "torch" not in linked
