@@ -50,6 +50,7 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
       ->capture_default_str();
   add_output_flags(*command, line);
   command->footer(list("Orders", order_algorithms()) + "\n" + list("Layouts", layout_algorithms()) +
+                  "  auto: The smallest that these find.\n"
                   "\nExamples:\n"
                   "  lowtide plan step.json -o plan.json\n"
                   "  lowtide plan step.json.zst --memory-budget 6GiB --json");
