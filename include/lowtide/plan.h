@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lowtide/budget.h"
+#include "lowtide/fingerprint.h"
 #include "lowtide/graph.h"
 #include "lowtide/lists.h"
 #include "lowtide/status.h"
@@ -39,6 +40,8 @@ struct Provenance {
   std::string order;  // the algorithms' names; with "auto", of the one whose result was taken
   std::string layout;
   std::string version;  // of this library
+  // What the plan was made for; none if that is not known. verify() refuses a plan that was made for another graph.
+  std::optional<Fingerprint> graph = {};
 };
 
 struct Plan {

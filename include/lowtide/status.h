@@ -64,6 +64,7 @@ enum class ErrorCode : std::uint16_t {
   wrong_resident = 222,
   wrong_bound = 223,
   wrong_time = 224,
+  other_graph = 225,  // the plan was made for another graph
 
   // Budgets, limits and options.
   memory_infeasible = 301,   // more bytes are needed than the memory budget has

@@ -13,7 +13,7 @@
 //
 // At the end every op has run exactly once, every resident or kept buffer holds its last version, and the figures that
 // the plan states (arena, peak, resident, bound, time) are so. What has no bytes has no place: its offset is not looked
-// at.
+// at. Before anything else, a plan that names the graph it was made for, by fingerprint, must be given that graph.
 //
 // No pairs of blocks are compared: a sweep over an ordered set of live intervals makes it O(n log n), a million ops in
 // seconds.

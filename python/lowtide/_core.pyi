@@ -74,6 +74,14 @@ class Graph:
     def operand_bound_bytes(self) -> int:
         """The most planned bytes that one op reads, writes and works in: no order has a smaller peak."""
 
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that tell graphs apart.
+
+        They do not depend on names of buffers, sources and modules, nor on the order in which independent things were
+        added.
+        """
+
     def summary(self) -> str:
         """A few lines: what there is, and who holds the peak at which source line."""
 

@@ -135,6 +135,7 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
     return status.error();
   }
   if (Status status = verify(graph, plan); !status.ok()) return status.error();
+  plan.provenance.graph = fingerprint(graph);
   return plan;
 }
 

@@ -17,6 +17,7 @@
 
 #include "lowtide/budget.h"
 #include "lowtide/files.h"
+#include "lowtide/fingerprint.h"
 #include "lowtide/graph.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
@@ -126,6 +127,7 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("resident_bytes", [](const Graph& self) { return self.resident_bytes().count(); })
       .def_prop_ro("program_peak_bytes", program_peak)
       .def_prop_ro("operand_bound_bytes", [](const Graph& self) { return operand_bound(self).count(); })
+      .def_prop_ro("fingerprint", [](const Graph& self) { return fingerprint_text(fingerprint(self)); })
       .def("summary", [](const Graph& self) { return summary(self); })
       .def(
           "save",

@@ -261,9 +261,19 @@ class Execution {
   Nanos time_;
 };
 
+Status check_graph(const Graph& graph, const Plan& plan) {
+  if (!plan.provenance.graph) return Done{};
+  const Fingerprint found = fingerprint(graph);
+  if (found == *plan.provenance.graph) return Done{};
+  return Error{ErrorCode::other_graph,
+               words("the plan was made for another graph: its fingerprint is ",
+                     fingerprint_text(*plan.provenance.graph), ", and this one's ", fingerprint_text(found))};
+}
+
 }  // namespace
 
 Status verify(const Graph& graph, const Plan& plan) {
+  if (Status status = check_graph(graph, plan); !status.ok()) return status;
   if (Status status = check_form(graph, plan); !status.ok()) return status;
   return Execution(graph, plan).run();
 }

@@ -87,6 +87,13 @@ TEST(Verify, AcceptsARightPlan) {
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
+TEST(Verify, AcceptsAPlanThatNamesItsGraph) {
+  Plan plan = right_plan();
+  plan.provenance.graph = fingerprint(graph());
+  const Status status = verify(graph(), plan);
+  EXPECT_TRUE(status.ok()) << status.error().message;
+}
+
 TEST(Verify, AcceptsAnotherOrder) {
   // w is updated as early as it can be.
   const Status status = verify(graph(), plan_in_order({0, 1, 5, 6, 2, 3, 4}, {{0, 7}, {0, 5}, {4, 7}, {5, 7}}));
@@ -188,6 +195,8 @@ const Case kCases[] = {
     {"wrong_bound", ErrorCode::wrong_bound, "no arena is smaller than 257, but its own is 256",
      [](Plan& p) { p.bound = Bytes(257); }},
     {"wrong_time", ErrorCode::wrong_time, "a time of 8, but it is 9", [](Plan& p) { p.time = Nanos(8); }},
+    {"other_graph", ErrorCode::other_graph, "the plan was made for another graph: its fingerprint is ",
+     [](Plan& p) { p.provenance.graph = Fingerprint{0, 1}; }},
 };
 
 TEST(Verify, HasACodeForEachWayOfBeingWrong) {
@@ -201,7 +210,7 @@ TEST(Verify, HasACodeForEachWayOfBeingWrong) {
     EXPECT_THAT(status.error().message, HasSubstr(c.message));
   }
   for (auto code = static_cast<unsigned>(ErrorCode::malformed_plan);
-       code <= static_cast<unsigned>(ErrorCode::wrong_time); ++code) {
+       code <= static_cast<unsigned>(ErrorCode::other_graph); ++code) {
     EXPECT_TRUE(std::ranges::count(kCases, static_cast<ErrorCode>(code), &Case::code) > 0) << "no case for E" << code;
   }
 }

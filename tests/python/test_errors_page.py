@@ -95,6 +95,12 @@ def unverified_plan():
     _core.Plan.load("plan.json").save("again.json")
 
 
+def other_graph():
+    builder = _core.GraphBuilder()
+    builder.op("mm", [], [])
+    _core.verify(builder.build(), _core.plan(small_step()))
+
+
 MAKERS = {
     "E101": unknown_id,
     "E102": invalid_buffer,
@@ -105,6 +111,7 @@ MAKERS = {
     "E107": size_overflow,
     "E108": edge_against_program,
     "E109": never_written,
+    "E225": other_graph,
     "E301": lambda: _core.plan(small_step(), memory_budget=4096),
     "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),
     "E402": file_too_large,

@@ -108,3 +108,16 @@ def test_names_of_any_language(tmp_path: Path) -> None:
     graph = builder.build()
     graph.save(tmp_path / "graph.json")
     assert lowtide.Graph.load(tmp_path / "graph.json").buffer_name(0) == graph.buffer_name(0)
+
+
+def test_a_plan_names_its_graph(tmp_path: Path) -> None:
+    graph = example(tmp_path)
+    lowtide.plan(graph).save(tmp_path / "plan.json")
+    (tmp_path / "renamed.json").write_text(GRAPH.replace('"weight"', '"bias"'))
+    (tmp_path / "longer.json").write_text(GRAPH.replace("2000", "2001"))
+    renamed, longer = lowtide.Graph.load(tmp_path / "renamed.json"), lowtide.Graph.load(tmp_path / "longer.json")
+    assert renamed.fingerprint == graph.fingerprint != longer.fingerprint
+    plan = lowtide.Plan.load(tmp_path / "plan.json")
+    lowtide.verify(renamed, plan)
+    with pytest.raises(lowtide.InvalidPlanError, match="the plan was made for another graph"):
+        lowtide.verify(longer, plan)
