@@ -153,4 +153,5 @@ def test_samples_of_wrong_plans_are_those_of_the_verifier() -> None:
 
 def test_every_sample_is_held_to_something() -> None:
     unchecked = {code for code in SAMPLES if code not in MAKERS and not code.startswith("E2")}
-    assert unchecked == {"E401"}  # four thousand million ops would have to be made
+    # Four thousand million ops would have to be made; only C++ sets the other limit (layout_test.cc).
+    assert unchecked == {"E401", "E403"}
