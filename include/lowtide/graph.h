@@ -33,11 +33,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "lowtide/lists.h"
 #include "lowtide/status.h"
+#include "lowtide/text_index.h"
 #include "lowtide/units.h"
 
 namespace lowtide {
@@ -219,19 +219,14 @@ class GraphBuilder {
   Result<Graph> build() &&;
 
  private:
-  std::uint32_t intern(std::string_view text);
+  std::uint32_t intern(std::string_view text) { return text_index_.intern(text, graph_.texts_); }
   std::string describe(BufferId buffer) const;
   Status reserve_bytes(Bytes size, std::string_view what, std::string_view name);
   VersionId add_version(BufferId buffer, std::optional<OpId> writer);
   void number_versions();
 
-  struct TextHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
-
   Graph graph_;
-  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> text_ids_;
+  TextIndex text_index_;
   std::vector<std::optional<VersionId>> newest_;  // by buffer: what a value made now would show
   Bytes total_;                                   // sizes and workspaces so far
 };

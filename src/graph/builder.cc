@@ -26,14 +26,6 @@ Error too_many(std::string_view kind) {
 
 }  // namespace
 
-std::uint32_t GraphBuilder::intern(std::string_view text) {
-  if (const auto found = text_ids_.find(text); found != text_ids_.end()) return found->second;
-  const auto id = static_cast<std::uint32_t>(graph_.texts_.size());
-  graph_.texts_.add(text);
-  text_ids_.emplace(text, id);
-  return id;
-}
-
 std::string GraphBuilder::describe(BufferId buffer) const {
   return named("buffer", buffer.index(), graph_.text(graph_.buffer_name_[buffer.index()]));
 }

@@ -15,6 +15,7 @@
 #include <random>
 #include <string>
 
+#include "full_size.h"
 #include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/files.h"
@@ -326,8 +327,7 @@ bool is_clean(const Error& error) {
 }
 
 TEST(HostileFiles, AreRefusedOrHarmless) {
-  const char* full = std::getenv("LOWTIDE_FULL");
-  const std::size_t files = full != nullptr && std::string(full) == "1" ? 20'000 : 2'000;
+  const std::size_t files = full_size() ? 20'000 : 2'000;
   const fs::path path = fs::path(::testing::TempDir()) / words("hostile-", std::random_device{}());
   Worst worst;
   std::size_t refused = 0;

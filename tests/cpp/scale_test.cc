@@ -1,132 +1,123 @@
-// A large graph through every pass that must stay near-linear.
+// Training steps of a thousand to a million ops through every pass that must stay near-linear.
 //
-//   LOWTIDE_SCALE   how many ops (default 100000; 1000000 is what the design promises)
-#include <sys/resource.h>
-
+//   LOWTIDE_FULL=1   up to 1,000,000 ops instead of 100,000 (with sanitizers 10,000)
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <numeric>
+#include <filesystem>
+#include <limits>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "full_size.h"
 #include "graph/dependencies.h"
 #include "graph/words.h"
 #include "gtest/gtest.h"
+#include "lowtide/files.h"
 #include "lowtide/layout.h"
-#include "lowtide/lifetimes.h"
-#include "lowtide/order.h"
-#include "lowtide/verify.h"
+#include "lowtide/plan.h"
+#include "reader_process.h"
+#include "training_graph.h"
 #include "unwrap.h"
 
 namespace lowtide {
 namespace {
 
-std::size_t wanted_ops() {
-  const char* text = std::getenv("LOWTIDE_SCALE");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 100'000;
-}
+namespace fs = std::filesystem;
 
-template <typename Function>
-auto timed(const char* what, Function function) {
+constexpr double limit(double value) {
+  return kSanitized ? std::numeric_limits<double>::infinity() : value;
+}
+constexpr double kMostSeconds = limit(10);
+constexpr double kMostBytes = limit(1.5 * 1024 * 1024 * 1024);
+constexpr double kSteepest = limit(1.15);  // of the logarithm of time over the logarithm of size
+constexpr double kMostSecondsToPlan = limit(60);
+
+constexpr std::size_t kLargest = kSanitized ? 10'000 : 100'000;
+
+template <typename Pass>
+auto timed(double& seconds, Pass pass) {
   const auto start = std::chrono::steady_clock::now();
-  auto result = function();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  std::printf("%-28s %8.3f s\n", what, taken.count());
+  auto result = pass();
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
-// Forward ops that each keep a result, then backward ops that use them up from the last to the first and update the
-// weights; every tenth op also works in place. About three reads an op.
-Graph training_step(std::size_t ops) {
-  const std::size_t forward = ops / 2;
-  std::mt19937_64 random(7);
-  GraphBuilder builder;
-  std::vector<BufferId> weights;
-  for (std::size_t i = 0; i < 1000; ++i) {
-    weights.push_back(unwrap(builder.add_buffer({.size = Bytes(4096),
-                                                 .residence = Residence::resident,
-                                                 .role = Role::parameter,
-                                                 .name = words("weight.", i),
-                                                 .initial = true})));
+class Folder {
+ public:
+  Folder() : path_(fs::path(::testing::TempDir()) / words("scale-", std::random_device{}())) {
+    fs::create_directory(path_);
   }
-  std::vector<BufferId> results;
-  const auto value = [&](BufferId buffer) { return unwrap(builder.add_value(buffer, "float32", {})); };
-  for (std::size_t i = 0; i < ops; ++i) {
-    const bool backward = i >= forward;
-    const std::string name = words(backward ? "gradient." : "activation.", i);
-    const BufferId weight = weights[(backward ? ops - 1 - i : i) * weights.size() / (forward + 1) % weights.size()];
-    const BufferId made = unwrap(builder.add_buffer({.size = Bytes(64 + random() % 4000), .name = name}));
-    OpSpec spec{.name = backward ? "aten::backward" : "aten::forward", .writes = {made}, .cost = Nanos(100)};
-    spec.reads.push_back(value(weight));
-    if (!results.empty()) spec.reads.push_back(value(results.back()));
-    if (backward) spec.reads.push_back(value(results[ops - 1 - i]));
-    if (!backward && i > 2) spec.reads.push_back(value(results[i - 2]));
-    if (i % 10 == 3) spec.writes.push_back(results.back());
-    if (i % 7 == 0) spec.workspace = Bytes(1000);
-    spec.flags.random = i % 50 == 0;
-    unwrap(builder.add_op(spec));
-    results.push_back(made);
-    if (backward && i % 500 == 499) {
-      unwrap(builder.add_op({.name = "aten::sub_", .reads = {value(weight), value(made)}, .writes = {weight}}));
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+// The one with the median time of several processes; the smaller the graph, the more of them.
+ReaderCost median_reader(const fs::path& graph, const fs::path& plan, std::size_t ops) {
+  const std::size_t runs = ops <= 10'000 ? 15 : ops <= 100'000 ? 5 : 3;
+  std::vector<ReaderCost> costs;
+  for (std::size_t i = 0; i < runs; ++i) costs.push_back(run_reader(graph, plan));
+  std::ranges::nth_element(costs, costs.begin() + runs / 2, {}, &ReaderCost::passes);
+  return costs[runs / 2];
+}
+
+TEST(Scale, ReadingVerifyingAndTheTimelineAreNearLinear) {
+  const Folder folder;
+  const std::size_t largest = full_size() ? 1'000'000 : kLargest;
+  std::printf("     ops          file   MB  graph s   plan s  verify s  timeline s    all s  clock s  memory MiB\n");
+  for (const std::string ending : {".json", ".json.zst"}) {
+    double first_seconds = 0;
+    double seconds = 0;
+    for (std::size_t ops = 1000; ops <= largest; ops *= 10) {
+      const fs::path graph_path = folder / ("graph" + ending).c_str();
+      const fs::path plan_path = folder / ("plan" + ending).c_str();
+      Bytes peak;
+      {
+        const Graph graph = training_graph(ops);
+        const Plan made = unwrap(plan(graph));
+        unwrap(save_graph(graph, graph_path));
+        unwrap(save_verified_plan(made, plan_path));
+        peak = made.peak;
+      }
+      const ReaderCost cost = median_reader(graph_path, plan_path, ops);
+      EXPECT_EQ(cost.peak, static_cast<double>(peak.count()));
+      const auto file_bytes = static_cast<double>(fs::file_size(graph_path) + fs::file_size(plan_path));
+      std::printf("%8zu %13s %4.0f %8.3f %8.3f  %8.3f  %10.4f %8.3f %8.3f  %10.0f\n", ops, ending.c_str(),
+                  file_bytes / 1e6, cost.read_graph, cost.read_plan, cost.verify, cost.timeline, cost.passes(),
+                  cost.clock, cost.memory / (1 << 20));
+      seconds = cost.passes();
+      if (first_seconds == 0) first_seconds = seconds;
+      EXPECT_LE(cost.clock, kMostSeconds);
+      EXPECT_LE(cost.memory, kMostBytes);
     }
+    const double slope = std::log(seconds / first_seconds) / std::log(static_cast<double>(largest) / 1000);
+    std::printf("%s: slope %.3f from 1000 to %zu ops\n", ending.c_str(), slope, largest);
+    EXPECT_LE(slope, kSteepest);
   }
-  return unwrap(std::move(builder).build());
 }
 
-// Each item above all before it: no packing, but right.
-Plan stacked_plan(const Graph& graph, const Lifetimes& lives, const Order& order) {
-  Plan plan;
-  plan.order = order;
-  plan.peak = plan.bound = lives.peak;
-  plan.resident = graph.resident_bytes();
-  Bytes top;
-  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
-    const Life life = lives.lives[id.index()];
-    plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
-    if (!graph.buffer(id).planned()) continue;
-    plan.blocks.back().offset = align_up(top);
-    top = align_up(top) + graph.buffer(id).size;
+TEST(Scale, PlanningEndsSoon) {
+  const std::size_t largest = full_size() ? 1'000'000 : kLargest;
+  std::printf("     ops  build s  dependencies s   plan s  fragmentation\n");
+  for (std::size_t ops = 1000; ops <= largest; ops *= 10) {
+    double building = 0;
+    double depending = 0;
+    double planning = 0;
+    const Graph graph = timed(building, [&] { return training_graph(ops); });
+    timed(depending, [&] { return dependencies(graph); });
+    const Plan made = timed(planning, [&] { return unwrap(plan(graph)); });
+    std::printf("%8zu %8.3f  %14.3f %8.3f  %12.2f%%  %s\n", ops, building, depending, planning,
+                100 * made.fragmentation(), made.provenance.layout.c_str());
+    EXPECT_LE(planning, kMostSecondsToPlan);
   }
-  const Bytes above = align_up(top);
-  for (const OpId id : order) {
-    const Op op = graph.op(id);
-    for (const ValueId read : op.reads)
-      plan.reads.push(BlockId(graph.version(graph.value(read).version).buffer.index()));
-    plan.reads.close();
-    for (const VersionId write : op.writes) plan.writes.push(BlockId(graph.version(write).buffer.index()));
-    plan.writes.close();
-    plan.workspaces.push_back(above);
-    if (op.workspace > Bytes(0)) top = std::max(top, above + op.workspace);
-    plan.time += op.cost;
-  }
-  plan.arena = top;
-  return plan;
-}
-
-double peak_rss_gib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1024.0 * 1024.0);
-}
-
-TEST(Scale, EveryPassIsNearLinear) {
-  const std::size_t ops = wanted_ops();
-  const Graph graph = timed("build", [&] { return training_step(ops); });
-  const double graph_gib = peak_rss_gib();
-  const Dependencies depends = timed("dependencies", [&] { return dependencies(graph); });
-  const Order order = unwrap(unwrap(find_order("program")).run(graph));
-  const Lifetimes lives = timed("lifetimes", [&] { return unwrap(lifetimes(graph, order)); });
-  const Plan plan = timed("stacked plan", [&] { return stacked_plan(graph, lives, order); });
-  const Status status = timed("verify", [&] { return verify(graph, plan); });
-  EXPECT_TRUE(status.ok()) << status.error().message;
-  std::printf("%zu ops, %zu buffers, %zu values, %zu edges; most memory %.2f GiB, after building %.2f GiB\n",
-              graph.num_ops(), graph.num_buffers(), graph.num_values(), depends.predecessors.num_items(),
-              peak_rss_gib(), graph_gib);
-#ifndef __SANITIZE_ADDRESS__
-  EXPECT_LT(graph_gib, 1.0);
-#endif
 }
 
 TEST(Scale, GreedyBySizeOfTwentyThousand) {
@@ -137,9 +128,11 @@ TEST(Scale, GreedyBySizeOfTwentyThousand) {
     const std::size_t length = random() % 4 == 0 ? random() % 20'000 : random() % 40;
     items.push_back({StepIndex(begin), StepIndex(begin + 1 + length), Bytes(1 + random() % 1'000'000)});
   }
-  const Layout layout =
-      timed("greedy_by_size of 20000", [&] { return unwrap(lay_out(items, "greedy_by_size")).layout; });
+  double seconds = 0;
+  const Layout layout = timed(seconds, [&] { return unwrap(lay_out(items, "greedy_by_size")).layout; });
+  std::printf("greedy_by_size of 20000 items: %.3f s\n", seconds);
   EXPECT_GT(layout.arena, Bytes(0));
+  EXPECT_LE(seconds, kMostSecondsToPlan);
 }
 
 }  // namespace
