@@ -10,6 +10,7 @@ import torch
 
 from . import _core, _torch
 from .errors import CaptureError
+from .interrupts import signals_held
 from .lowering import Lowered, Operator, is_collective, is_effect, is_random
 from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
@@ -33,6 +34,7 @@ def profile_operators(
             signature = signature_of(operator.target, operator.arguments, operator.grad_mode)
             profile = cache.get(signature) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
+                signals_held.look()
                 profile = _profile(operator, number)
                 cache.put(signature, profile)
             if lowered.absent and any(ref.buffer in lowered.absent for ref in operator.reads()):

@@ -9,6 +9,7 @@ import torch
 
 from . import _core
 from .assembly import assume_profiles, build_graph
+from .interrupts import signals_held
 from .lowering import lower
 from .optimizer_twin import OptimizerTwin, TwinRun
 from .surroundings import Surroundings
@@ -40,7 +41,16 @@ def capture(
         graph = lowtide.capture(train_step, model=model, optimizer=optimizer, example=(batch,))
         print(graph.summary())
     """
-    optimizers = optimizers_of(optimizer)
+    with signals_held:
+        return _capture(function, model, optimizers_of(optimizer), example)
+
+
+def _capture(
+    function: Callable[..., Any],
+    model: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    example: tuple[Any, ...],
+) -> _core.Graph:
     surroundings = Surroundings(function, model, optimizers)
     tape = capture_step(function, surroundings, model, optimizers, example, {})
     runs: dict[int, TwinRun] = {}

@@ -20,6 +20,7 @@ from . import _core, _torch
 from .capturing import optimizers_of
 from .errors import CaptureError
 from .guards import MODE_NAMES, must_stay_eager, read_arguments, read_modes, read_optimizers
+from .interrupts import signals_held
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
@@ -99,7 +100,7 @@ class CompiledStep:
         if self._closed or self._unsupported is not None or _is_capturing() or must_stay_eager():
             self._eager_calls += 1
             return self._function(*args, **kwargs)
-        with _running:
+        with _running, signals_held:
             leaves, structure = flatten((args, kwargs))
             for _ in range(2):  # a stale binding is captured again, once
                 try:
@@ -164,10 +165,11 @@ class CompiledStep:
             tape = capture_step(self._function, surroundings, self._model, self._optimizers, args, kwargs)
         finally:
             _capturing.active = False
+        step = CapturedStep(tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads)
         self._captured += 1
         self._history.append(reason)
         self._last_guards = guards
-        return CapturedStep(tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads)
+        return step
 
     def _plan(self, graph: _core.Graph) -> _core.Plan:
         return _core.plan(graph, memory_budget=self._memory_budget, latency_budget_ns=self._latency_ns)

@@ -7,13 +7,9 @@ steals a gradient, who clones it) are those that eager would have made.
 
 from __future__ import annotations
 
-import os
-import sys
-import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from . import _core
 from .errors import CaptureError
+from .interrupts import signals_held
+from .sources import user_line
 
 LIFT = torch.ops.aten.lift_fresh.default
 ITEM = torch.ops.aten._local_scalar_dense.default
@@ -194,7 +192,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload):
             raise CaptureError(f"{func} is a higher-order operator and cannot be planned ({self.where().source})")
         if func.namespace in ("prim", "profiler"):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # autograd asks for a device where it cannot bear an exception
+        signals_held.look()
         if func is ITEM:
             return self._item(args)
         if func is LIFT and not isinstance(args[0], FakeTensor):
@@ -244,7 +243,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             found = self._forward_where.get(node._sequence_nr())
             if found is not None:
                 return found
-        where = Where(_user_line(), self.module_stack[-1] if self.module_stack else "")
+        where = Where(user_line(), self.module_stack[-1] if self.module_stack else "")
         if node is None and torch.is_grad_enabled():
             self._forward_where[torch.autograd._get_sequence_nr()] = where
         return where
@@ -256,34 +255,6 @@ def _flat(tree: Any) -> Iterator[Any]:
             yield from _flat(item)
     else:
         yield tree
-
-
-_LIBRARY_ROOTS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
-_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
-_is_library: dict[CodeType, bool] = {}
-
-
-def is_library_file(path: str) -> bool:
-    """Whether a source file is Python's, PyTorch's or ours, not the user's or a model library's."""
-    if path.startswith((*_LIBRARY_ROOTS, "<")):
-        return True
-    return path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path
-
-
-def _user_line() -> str:
-    """The innermost frame that is neither PyTorch's nor ours, as `file:line`."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        library = _is_library.get(code)
-        if library is None:
-            library = _is_library[code] = is_library_file(code.co_filename)
-        if not library:
-            return f"{code.co_filename}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return "?"
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
 from .errors import CaptureError, LowtideError
+from .interrupts import signals_held
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
@@ -120,7 +121,7 @@ class CapturedStep:
             raise
         try:
             begin = time.perf_counter()
-            outputs = variant.program.runtime.run(numbers_of(runs))
+            outputs = variant.program.runtime.run(numbers_of(runs), signals_held.lookout)
             seconds = time.perf_counter() - begin
         except BaseException as error:
             self._explain_failure(variant, runs, error)
@@ -207,7 +208,7 @@ class CapturedStep:
         if written:
             said += f"; module buffers written already: {', '.join(sorted(written))}"
         where = lowered.operators[variant.program.operators[failed]]
-        error.add_note(f"lowtide: the step failed at {where.target} ({where.where.source}); {said}")
+        error.add_note(f"lowtide: the step stopped at {where.target} ({where.where.source}); {said}")
 
     # -- variants ------------------------------------------------------------------------------------------------------
 
@@ -231,10 +232,15 @@ class CapturedStep:
             return numbers[number.index]
 
         rules = self._register_rules(lowered)
-        signatures, profiles = profile_operators(lowered, self._cache, value)
-        graph = build_graph(lowered, profiles)
-        plan = self._plan(graph)
-        program = assemble(lowered, profiles, plan, numbers)
+        try:
+            signatures, profiles = profile_operators(lowered, self._cache, value)
+            graph = build_graph(lowered, profiles)
+            plan = self._plan(graph)
+            program = assemble(lowered, profiles, plan, numbers)
+        except BaseException:
+            for key in rules:
+                forget_rule(key)
+            raise
         bindings, inputs = self._find_bindings(lowered)
         shared = [(buffer, self._finder(root)) for buffer, root in lowered.shared]
         return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules)

@@ -23,8 +23,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .errors import CaptureError
 from .guards import plain_key
-from .recorder import Recorder, Recording, Ref, Where, is_library_file, module_paths, refs_in
+from .interrupts import signals_held
+from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in
 from .sealed import Sealed
+from .sources import is_library_file
 from .structure import Structure, argument_names, flatten
 from .surroundings import Surroundings
 
@@ -147,7 +149,7 @@ class _Capture:
                     stack.enter_context(context)
                 entry = {name: parameter.grad for name, parameter in self.parameters.items()}
                 buffers = dict(self.model.named_buffers())
-                with self.fake_mode, self.recorder:
+                with self.fake_mode, self.recorder, signals_held.users_code():
                     result = self.function(*inputs[0], **inputs[1])
                 tape = self._tape((result, inputs if self._changed(inputs) else None), entry, buffers)
         except (CaptureError, _EntryGradientUsed):

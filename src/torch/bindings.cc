@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -133,11 +134,19 @@ PYBIND11_MODULE(_torch, module) {
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def("bind", &Program::bind, py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)
       .def("stale_binding", &Program::stale_binding)
-      .def("run", torch::wrap_pybind_function([](Program& self, const py::list& numbers) {
+      .def("run", torch::wrap_pybind_function([](Program& self, const py::list& numbers, const py::object& look) {
              self.set_numbers(read_numbers(numbers));
+             std::function<void()> look_with_gil;
+             if (!look.is_none()) {
+               look_with_gil = [&look] {
+                 const py::gil_scoped_acquire acquired;
+                 look();
+               };
+             }
              const py::gil_scoped_release released;
-             return self.run();
-           }))
+             return self.run(look_with_gil);
+           }),
+           py::arg("numbers"), py::arg("look") = py::none())
       .def("close",
            [](Program& self) {
              const py::gil_scoped_release released;

@@ -1,10 +1,12 @@
 #include "program.h"
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -34,6 +36,29 @@ bool is_held(const Impl& impl, std::size_t uses, std::size_t own_uses) {
   const bool by_python = slot->load_pyobj() != nullptr && !slot->has_unique_reference();
   return by_python || uses_but_python(impl, uses) != own_uses;
 }
+
+// Somebody else's turn now and then, in the thread's state before the step.
+class Lookout {
+ public:
+  explicit Lookout(const std::function<void()>& look) : look_(look), last_(Clock::now()) {}
+
+  void between_calls() {
+    if (!look_) return;
+    const Clock::time_point now = Clock::now();
+    if (now - last_ < std::chrono::milliseconds(50)) return;
+    {
+      const at::ThreadLocalStateGuard as_outside(outside_);
+      look_();
+    }
+    last_ = Clock::now();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::function<void()>& look_;
+  const at::ThreadLocalState outside_;
+  Clock::time_point last_;
+};
 
 bool same_number(const c10::IValue& a, const c10::IValue& b) {
   if (a.isDouble() && b.isDouble()) {  // bit for bit: -0.0 is not 0.0
@@ -218,8 +243,9 @@ void Program::set_numbers(const std::vector<c10::IValue>& numbers) {
 // -- running
 // ------------------------------------------------------------------------------------------------------------
 
-std::vector<at::Tensor> Program::run() {
+std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
   TORCH_CHECK(open_ && finished_, "lowtide: this step was closed");
+  Lookout lookout(look);
   const std::lock_guard running(Arena::process().running());
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode no_grad(false);
@@ -236,7 +262,10 @@ std::vector<at::Tensor> Program::run() {
     torch::jit::Stack stack;
     int index = 0;
     try {
-      for (; index < static_cast<int>(calls_.size()); ++index) execute(index, replay, stack);
+      for (; index < static_cast<int>(calls_.size()); ++index) {
+        lookout.between_calls();
+        execute(index, replay, stack);
+      }
     } catch (...) {
       failed_call_ = index;
       stack.clear();

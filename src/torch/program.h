@@ -17,6 +17,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -78,8 +79,9 @@ class Program {
   int stale_binding() const;
 
   // Runs the step on this thread. Throws what the failing operator throws; `failed_call()` then says where, and
-  // everything that is not the caller's is let go.
-  std::vector<at::Tensor> run();
+  // everything that is not the caller's is let go. `look`, if there is one, is called between two calls, at most every
+  // 50 ms: what it throws stops the step before the call that `failed_call()` then names.
+  std::vector<at::Tensor> run(const std::function<void()>& look);
 
   // Gives the arena memory back. The program cannot run again.
   void close();

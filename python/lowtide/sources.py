@@ -1,0 +1,37 @@
+"""Whose code a source file is, and which line of the user's is running."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import CodeType
+
+import torch
+
+_LIBRARY_ROOTS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
+_is_library: dict[CodeType, bool] = {}
+
+
+def is_library_file(path: str) -> bool:
+    """Whether a source file is Python's, PyTorch's or ours, not the user's or a model library's."""
+    if path.startswith((*_LIBRARY_ROOTS, "<")):
+        return True
+    return path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path
+
+
+def user_line() -> str:
+    """The innermost frame that is neither PyTorch's nor ours, as `file:line`."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        library = _is_library.get(code)
+        if library is None:
+            library = _is_library[code] = is_library_file(code.co_filename)
+        if not library:
+            return f"{code.co_filename}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "?"
