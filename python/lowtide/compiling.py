@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
+import pickle
 import sys
 import threading
+import types
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from statistics import median
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -58,7 +61,11 @@ class Stats(TypedDict):
 
 
 class CompiledStep:
-    """A planned step function. Call it like the function it was made from."""
+    """A planned step function. Call it like the function it was made from.
+
+    It is copied and pickled as that function is: `copy.deepcopy` gives a function itself, and the method of a trainer
+    together with the trainer's copy; pickle stores a function of a module by its name. Captures are not copied.
+    """
 
     def __init__(
         self,
@@ -71,13 +78,15 @@ class CompiledStep:
         keep_grads: bool | None,
         on_unsupported: str,
     ) -> None:
-        if any(isinstance(parameter, FakeTensor) for parameter in model.parameters()):
-            raise CaptureError("the model has no weights to run with, only fake ones: lowtide.capture gives its graph")
         functools.update_wrapper(self, function)
         _torch.install_allocator()
         self._function = function
         self._model = model
         self._optimizers = optimizers
+        self._options: dict[str, Any] = {
+            "memory_budget": memory_budget, "latency_budget": latency_budget, "keep_grads": keep_grads,
+            "on_unsupported": on_unsupported,
+        }  # fmt: skip
         self._memory_budget = read_memory_budget(memory_budget)
         self._latency_ns = read_latency_budget(latency_budget)
         self._keep_grads = keep_grads is not False
@@ -184,8 +193,7 @@ class CompiledStep:
             self._unsupported = reason
             self._eager_calls += 1
             self._drop_captures()
-        name = getattr(self._function, "__qualname__", repr(self._function))
-        warnings.warn(f"lowtide: {name} runs eager: {reason}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"lowtide: {_name_of(self._function)} runs eager: {reason}", RuntimeWarning, stacklevel=3)
 
     def _warn_escape(self, escapes: Sequence[str]) -> None:
         new = [escape for escape in escapes if escape not in self._escapes]
@@ -272,6 +280,32 @@ class CompiledStep:
             lines.append(f"runs eager: {self._unsupported}")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return f"<lowtide.CompiledStep of {_name_of(self._function)}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledStep:
+        function = copy.deepcopy(self._function, memo)
+        if id(self) in memo:  # what the function belongs to holds this very step
+            return cast(CompiledStep, memo[id(self)])
+        if function is self._function:
+            return self
+        model, optimizers = copy.deepcopy((self._model, self._optimizers), memo)
+        return CompiledStep(function, model=model, optimizers=optimizers, **self._options)
+
+    def __copy__(self) -> CompiledStep:
+        return CompiledStep(self._function, model=self._model, optimizers=self._optimizers, **self._options)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = _name_of(self._function)
+        if isinstance(self._function, types.FunctionType):
+            if getattr(sys.modules.get(self._function.__module__), name, None) is self:
+                return name  # by reference, like any function of a module
+            raise pickle.PicklingError(
+                f"{self!r} cannot be pickled, because the function refers to its model and optimizer by itself: save "
+                "model.state_dict() and optimizer.state_dict(), and call lowtide.compile again where they are loaded"
+            )
+        return _compile_again, (self._function, self._model, self._optimizers, self._options)
+
     def close(self) -> None:
         """Gives the arena memory back; later calls run eager."""
         with _running:
@@ -279,6 +313,19 @@ class CompiledStep:
             self._drop_captures()
             self._current = None
             self._surroundings = None
+
+
+def _compile_again(
+    function: Callable[..., Any],
+    model: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    options: dict[str, Any],
+) -> CompiledStep:
+    return CompiledStep(function, model=model, optimizers=optimizers, **options)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))
 
 
 def _is_capturing() -> bool:
@@ -329,6 +376,8 @@ def compile(
             compile, model=model, optimizer=optimizer, memory_budget=memory_budget, latency_budget=latency_budget,
             keep_grads=keep_grads, on_unsupported=on_unsupported,
         )  # fmt: skip
+    if any(isinstance(parameter, FakeTensor) for parameter in model.parameters()):
+        raise CaptureError("the model has no weights to run with, only fake ones: lowtide.capture gives its graph")
     return CompiledStep(
         function, model=model, optimizers=optimizers_of(optimizer), memory_budget=memory_budget,
         latency_budget=latency_budget, keep_grads=keep_grads, on_unsupported=on_unsupported,
