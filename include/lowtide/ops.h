@@ -19,6 +19,7 @@ struct OpFacts {
   HiddenWrites hidden_writes;
   std::optional<std::uint32_t> runtime_sized_result = {};  // how large it is, only the real op knows
   bool sees_grad_mode = false;                             // it does other things while gradients are enabled
+  bool leaves_results_unwritten = false;                   // in whole or in part: memory as it was found
 };
 
 // The row of `name`, or nothing: then the schema is the whole truth.

@@ -17,6 +17,7 @@ from .errors import (
     InvalidPlanError,
     LimitError,
     LowtideError,
+    MemoryGuardError,
 )
 from .planning import plan
 
@@ -36,6 +37,7 @@ __all__ = [
     "InvalidPlanError",
     "LimitError",
     "LowtideError",
+    "MemoryGuardError",
     "Plan",
     "capture",
     "compile",

@@ -227,6 +227,9 @@ def op_runtime_sized_result(name: str) -> int | None:
 def op_sees_grad_mode(name: str) -> bool:
     """Whether the op does other things while gradients are enabled."""
 
+def op_leaves_results_unwritten(name: str) -> bool:
+    """Whether the op gives memory as it was found, in whole or in part."""
+
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""
 

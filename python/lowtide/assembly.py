@@ -12,6 +12,7 @@ from . import _core, _torch
 from .errors import CaptureError
 from .interrupts import signals_held
 from .lowering import Lowered, Operator, is_collective, is_effect, is_random
+from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
 from .recorder import Ref
@@ -106,15 +107,17 @@ def _extent(ref: Ref) -> int:
     return (1 + sum((n - 1) * s for n, s in zip(ref.sizes, ref.strides, strict=True))) * ref.dtype.itemsize
 
 
-def build_graph(lowered: Lowered, profiles: Sequence[OpProfile]) -> _core.Graph:
-    """The planner's view of the step: buffers, versions, operators in program order."""
+def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0) -> _core.Graph:
+    """The planner's view of the step: buffers, versions, operators in program order.
+
+    Whatever lies in the arena gets `margin` bytes more on either side.
+    """
     _take_real_sizes(lowered, profiles)
     builder = _core.GraphBuilder()
     for buffer in lowered.buffers:
         resident = buffer.kind != "planned"
-        builder.buffer(
-            buffer.nbytes, resident=resident, initial=buffer.kind == "bound", role=buffer.role, name=buffer.name
-        )
+        size = buffer.nbytes if resident else _with_margins(buffer.nbytes, margin)
+        builder.buffer(size, resident=resident, initial=buffer.kind == "bound", role=buffer.role, name=buffer.name)
     versions = [0] * len(lowered.buffers)
     values: dict[tuple[Ref, int], int] = {}
 
@@ -134,7 +137,7 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile]) -> _core.Graph:
             str(operator.target),
             reads,
             writes,
-            workspace=profile.workspace,
+            workspace=_with_margins(profile.workspace, margin),
             time_ns=profile.time_ns,
             random=is_random(operator),
             mutating=bool(operator.writes),
@@ -145,6 +148,10 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile]) -> _core.Graph:
         for written in writes:
             versions[written] += 1
     return builder.build()
+
+
+def _with_margins(size: int, margin: int) -> int:
+    return size + 2 * margin if size else 0
 
 
 def _take_real_sizes(lowered: Lowered, profiles: Sequence[OpProfile]) -> None:
@@ -169,10 +176,13 @@ def assemble(
     profiles: Sequence[OpProfile],
     plan: _core.Plan,
     numbers: Sequence[int | float],
+    guard: MemoryGuard = OFF,
 ) -> Program:
     """Builds the program of a verified plan: tensors at their planned addresses, calls in planned order."""
-    runtime = _torch.Program(plan.arena_bytes)
-    offsets, ends, workspaces = plan.offsets(), plan.ends(), plan.workspace_offsets()
+    runtime = _torch.Program(plan.arena_bytes, guard.level)
+    ends = plan.ends()
+    offsets = [offset + guard.margin for offset in plan.offsets()]
+    workspaces = [offset + guard.margin for offset in plan.workspace_offsets()]
     for buffer, offset in zip(lowered.buffers, offsets, strict=True):
         runtime.add_buffer(buffer.kind, buffer.nbytes, offset if buffer.kind == "planned" else 0)
     values: dict[Ref, int] = {}
@@ -216,8 +226,10 @@ def assemble(
             [-1 if ref is None or ref.buffer in lowered.absent else value(ref) for ref in operator.results],
             requests,
             ending.get(step, []),
-            [buffer for buffer in operator.writes if lowered.buffers[buffer].kind == "bound"],
+            operator.writes,
+            (workspaces[step], profile.workspace),
             operator.grad_mode,
+            _core.op_leaves_results_unwritten(operator.target._schema.name),
         )
     for ref in lowered.outputs:
         runtime.add_output(value(ref))

@@ -24,6 +24,7 @@ from .capturing import optimizers_of
 from .errors import CaptureError
 from .guards import MODE_NAMES, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .interrupts import signals_held
+from .memory_guard import OFF, chosen_guard
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
@@ -91,6 +92,7 @@ class CompiledStep:
         self._latency_ns = read_latency_budget(latency_budget)
         self._keep_grads = keep_grads is not False
         self._on_unsupported = on_unsupported
+        self._guard = chosen_guard()
         self._surroundings: Surroundings | None = None  # looked at from the first call on
         self._cache = ProfileCache()
         self._captures: dict[Hashable, CapturedStep] = {}
@@ -174,7 +176,9 @@ class CompiledStep:
             tape = capture_step(self._function, surroundings, self._model, self._optimizers, args, kwargs)
         finally:
             _capturing.active = False
-        step = CapturedStep(tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads)
+        step = CapturedStep(
+            tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads, guard=self._guard
+        )  # fmt: skip
         self._captured += 1
         self._history.append(reason)
         self._last_guards = guards
@@ -266,7 +270,7 @@ class CompiledStep:
             f"lowtide: eager about {_mib(s['eager_bytes'])} -> planned {_mib(s['planned_bytes'])} "
             f"({_mib(s['resident_bytes'])} resident{kept} + {_mib(s['arena_bytes'])} arena), "
             f"step {s['step_seconds'] * 1e3:.1f} ms = {s['step_time_ratio']:.2f} x its ops alone, "
-            f"{s['captures']} captures, {s['misses']} misses"
+            f"{s['captures']} captures, {s['misses']} misses{'' if self._guard is OFF else ', guarded'}"
         )
 
     def explain_guards(self) -> str:

@@ -16,7 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["CaptureError", "InfeasibleError", "InvalidGraphError", "InvalidPlanError", "LimitError", "LowtideError"]
+__all__ = [
+    "CaptureError",
+    "InfeasibleError",
+    "InvalidGraphError",
+    "InvalidPlanError",
+    "LimitError",
+    "LowtideError",
+    "MemoryGuardError",
+]
 
 
 class LowtideError(Exception):
@@ -63,3 +71,16 @@ class LimitError(LowtideError):
     def __init__(self, message: str, *, best: Any = None) -> None:
         super().__init__(message)
         self.best = best
+
+
+class MemoryGuardError(LowtideError):
+    """An operator of a guarded step read or wrote where it must not.
+
+    ``kind`` is one of those listed in docs/errors.md, ``suspects`` the operators that may have done it, with their
+    source lines: one, unless the damage was found later than it was done.
+    """
+
+    def __init__(self, message: str, *, kind: str, suspects: Sequence[str]) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.suspects = list(suspects)

@@ -17,6 +17,7 @@ from .assembly import Program, assemble, build_graph, can_run_alone, profile_ope
 from .errors import CaptureError, LowtideError
 from .interrupts import signals_held
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
+from .memory_guard import MemoryGuard, explain_fault
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profiles import OpProfile, ProfileCache
@@ -84,12 +85,14 @@ class CapturedStep:
         plan: Callable[[_core.Graph], _core.Plan],
         *,
         keep_grads: bool,
+        guard: MemoryGuard,
     ) -> None:
         self.tape = tape
         self.model = model
         self.optimizers = optimizers
         self._cache = cache
         self._plan = plan
+        self._guard = guard
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
         for mark in tape.updates:
@@ -124,8 +127,13 @@ class CapturedStep:
             outputs = variant.program.runtime.run(numbers_of(runs), signals_held.lookout)
             seconds = time.perf_counter() - begin
         except BaseException as error:
-            self._explain_failure(variant, runs, error)
-            raise
+            fault = variant.program.runtime.memory_fault
+            if fault is None:
+                self._explain_failure(variant, runs, error)
+                raise
+            found = explain_fault(fault, variant.lowered, variant.program.operators)
+            self._explain_failure(variant, runs, found)
+            raise found from None
         result = self._deliver(variant, outputs, leaves)
         for run in runs.values():
             run.commit()
@@ -234,9 +242,9 @@ class CapturedStep:
         rules = self._register_rules(lowered)
         try:
             signatures, profiles = profile_operators(lowered, self._cache, value)
-            graph = build_graph(lowered, profiles)
+            graph = build_graph(lowered, profiles, self._guard.margin)
             plan = self._plan(graph)
-            program = assemble(lowered, profiles, plan, numbers)
+            program = assemble(lowered, profiles, plan, numbers, self._guard)
         except BaseException:
             for key in rules:
                 forget_rule(key)

@@ -290,13 +290,17 @@ NB_MODULE(_core, m) {
         return facts ? facts->runtime_sized_result : std::nullopt;
       },
       "name"_a);
-  m.def(
-      "op_sees_grad_mode",
-      [](std::string_view name) {
-        const std::optional<OpFacts> facts = op_facts(name);
-        return facts && facts->sees_grad_mode;
-      },
-      "name"_a);
+  const auto define_fact = [&m](const char* function, bool OpFacts::* fact) {
+    m.def(
+        function,
+        [fact](std::string_view name) {
+          const std::optional<OpFacts> facts = op_facts(name);
+          return facts && (*facts).*fact;
+        },
+        "name"_a);
+  };
+  define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
+  define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
 }

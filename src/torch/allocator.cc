@@ -83,12 +83,6 @@ bool any_overlap(const std::vector<std::pair<void*, std::int64_t>>& blocks, cons
   });
 }
 
-bool overlaps_escaped(const std::byte* begin, std::int64_t bytes) {
-  if (escaped_count.load(std::memory_order_acquire) == 0) return false;
-  const std::lock_guard lock(escaped_mutex);
-  return any_overlap(escaped(), begin, bytes);
-}
-
 }  // namespace
 
 class ReplayingAllocator final : public c10::Allocator {
@@ -151,7 +145,8 @@ void stop_recording() {
   recording = nullptr;
 }
 
-Replay::Replay(ReplayStats* stats) : stats_(stats), step_(next_step.fetch_add(1)) {
+Replay::Replay(ReplayStats* stats, std::int64_t margin)
+    : stats_(stats), margin_(margin), step_(next_step.fetch_add(1)) {
   replaying = this;
 }
 Replay::~Replay() {
@@ -180,7 +175,7 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
     }
     std::byte* address = Arena::process().base() + request->offset;
     if (!overlaps_held(address, size) && !overlaps_escaped(address, size)) {
-      const std::int64_t end = request->offset + size;
+      const std::int64_t end = request->offset + size + margin_;
       if (end > stats_->highest_end) stats_->highest_end = end;
       count_served(end);
       held_.emplace_back(address, size);
@@ -212,13 +207,19 @@ void mark_escaped(void* address, std::int64_t bytes) {
   escaped_count.fetch_add(1, std::memory_order_release);
 }
 
-std::int64_t highest_escaped_end() {
+std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches() {
   const std::lock_guard lock(escaped_mutex);
-  std::int64_t end = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> stretches;
   for (const auto& [address, bytes] : escaped()) {
-    end = std::max(end, static_cast<const std::byte*>(address) - Arena::process().base() + bytes);
+    stretches.emplace_back(static_cast<const std::byte*>(address) - Arena::process().base(), bytes);
   }
-  return end;
+  return stretches;
+}
+
+bool overlaps_escaped(const std::byte* begin, std::int64_t bytes) {
+  if (escaped_count.load(std::memory_order_acquire) == 0) return false;
+  const std::lock_guard lock(escaped_mutex);
+  return any_overlap(escaped(), begin, bytes);
 }
 
 void release_in_arena(void* address) {

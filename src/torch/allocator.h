@@ -71,7 +71,8 @@ struct ReplayStats {
 // Replays one step on the thread that makes it. Not for two threads at once: the arena's `running` mutex sees to that.
 class Replay {
  public:
-  explicit Replay(ReplayStats* stats);
+  // `margin` bytes behind whatever is served belong to the plan as well.
+  Replay(ReplayStats* stats, std::int64_t margin);
   ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
@@ -95,6 +96,7 @@ class Replay {
   bool overlaps_held(const std::byte* begin, std::int64_t bytes) const;
 
   ReplayStats* stats_;
+  std::int64_t margin_;
   std::uint64_t step_;
   const Request* requests_ = nullptr;
   std::size_t count_ = 0;
@@ -106,8 +108,9 @@ class Replay {
 // A stretch of the arena that somebody outside the program holds: not served until `release` is called on it.
 void mark_escaped(void* address, std::int64_t bytes);
 
-// Where the highest such stretch ends, from the arena's base: memory below must stay.
-std::int64_t highest_escaped_end();
+// All such stretches: their offsets in the arena, and bytes.
+std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches();
+bool overlaps_escaped(const std::byte* begin, std::int64_t bytes);
 
 // The deleter of every pointer that this allocator or the arena hands out.
 void release(void* address);

@@ -44,9 +44,17 @@ BufferKind read_kind(const std::string& kind) {
   return BufferKind::made;
 }
 
+GuardLevel read_guard_level(const std::string& level) {
+  if (level == "off") return GuardLevel::off;
+  if (level == "operands") return GuardLevel::operands;
+  TORCH_CHECK(level == "everything", "lowtide: unknown level of the memory guard: ", level);
+  return GuardLevel::everything;
+}
+
 int add_call(Program& program, const std::string& name, const std::string& overload, const py::list& arguments,
              std::vector<int> results, const std::vector<std::pair<std::int64_t, std::int64_t>>& requests,
-             std::vector<int> ends, std::vector<int> writes, bool grad_mode) {
+             std::vector<int> ends, std::vector<int> writes, std::pair<std::int64_t, std::int64_t> workspace,
+             bool grad_mode, bool leaves_unwritten) {
   const c10::OperatorHandle op = find_op(name, overload);
   const auto& schema = op.schema().arguments();
   TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
@@ -57,7 +65,9 @@ int add_call(Program& program, const std::string& name, const std::string& overl
   for (const auto& [bytes, offset] : requests) spec.requests.push_back({bytes, offset});
   spec.ends = std::move(ends);
   spec.writes = std::move(writes);
+  std::tie(spec.workspace_offset, spec.workspace_bytes) = workspace;
   spec.grad_mode = grad_mode;
+  spec.leaves_unwritten = leaves_unwritten;
   return program.add_call(op, std::move(spec));
 }
 
@@ -118,8 +128,20 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("misses", &ReplayStats::misses)
       .def_readonly("unplanned_peak", &ReplayStats::unplanned_peak);
 
+  py::class_<MemoryFault>(module, "MemoryFault")
+      .def_property_readonly("kind", [](const MemoryFault& self) { return std::string(self.what()); })
+      .def_readonly("buffer", &MemoryFault::buffer)
+      .def_readonly("other", &MemoryFault::other)
+      .def_readonly("distance", &MemoryFault::distance)
+      .def_readonly("first_suspect", &MemoryFault::first_suspect)
+      .def_readonly("last_suspect", &MemoryFault::last_suspect);
+  module.attr("GUARD_MARGIN") = kGuardMargin;
+
   py::class_<Program>(module, "Program")
-      .def(py::init<std::int64_t>(), py::arg("arena_bytes"))
+      .def(py::init([](std::int64_t arena_bytes, const std::string& guard) {
+             return std::make_unique<Program>(arena_bytes, read_guard_level(guard));
+           }),
+           py::arg("arena_bytes"), py::arg("guard"))
       .def("add_buffer", [](Program& self, const std::string& kind, std::int64_t bytes,
                             std::int64_t offset) { return self.add_buffer(read_kind(kind), bytes, offset); })
       .def("add_value",
@@ -129,7 +151,7 @@ PYBIND11_MODULE(_torch, module) {
            })
       .def("add_call", torch::wrap_pybind_function(&add_call), py::arg("name"), py::arg("overload"),
            py::arg("arguments"), py::arg("results"), py::arg("requests"), py::arg("ends"), py::arg("writes"),
-           py::arg("grad_mode"))
+           py::arg("workspace"), py::arg("grad_mode"), py::arg("leaves_unwritten"))
       .def("add_output", &Program::add_output)
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def("bind", &Program::bind, py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)
@@ -153,6 +175,7 @@ PYBIND11_MODULE(_torch, module) {
              self.close();
            })
       .def_property_readonly("failed_call", &Program::failed_call)
+      .def_property_readonly("memory_fault", [](const Program& self) { return self.memory_fault(); })
       .def_property_readonly("stats", [](const Program& self) { return self.stats(); })
       .def_property_readonly("missed_calls", &Program::missed_calls)
       .def_property_readonly("escapes", [](const Program& self) {

@@ -69,8 +69,9 @@ bool same_number(const c10::IValue& a, const c10::IValue& b) {
 
 }  // namespace
 
-Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes) {
+Program::Program(std::int64_t arena_bytes, GuardLevel guard) : arena_bytes_(arena_bytes) {
   Arena::process().add_need(arena_bytes);
+  if (guard != GuardLevel::off) guard_.emplace(guard, arena_bytes);
 }
 
 Program::~Program() {
@@ -85,7 +86,9 @@ void Program::close() {
   values_.clear();
   buffers_.clear();
   bound_.clear();
-  Arena::process().remove_need(arena_bytes_, highest_escaped_end());
+  std::int64_t keep = 0;
+  for (const auto& [offset, bytes] : escaped_stretches()) keep = std::max(keep, offset + bytes);
+  Arena::process().remove_need(arena_bytes_, keep);
   arena_shrunk_to(Arena::process().usable_bytes());
 }
 
@@ -98,6 +101,7 @@ int Program::add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset
   buffer.bytes = bytes;
   buffer.offset = offset;
   buffer.storage = home_storage(buffer);
+  if (guard_) guard_->add_buffer(offset, kind == BufferKind::planned ? bytes : 0);
   buffers_.push_back(std::move(buffer));
   const int index = static_cast<int>(buffers_.size()) - 1;
   if (kind == BufferKind::bound) bound_.push_back(index);
@@ -129,6 +133,7 @@ void Program::finish(std::vector<c10::IValue> numbers) {
   number_uses_.resize(numbers_.size());
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     build_stack(calls_[c]);
+    if (guard_) guard_call(calls_[c]);
     for (std::size_t a = 0; a < calls_[c].spec.arguments.size(); ++a) {
       std::vector<int> used;
       collect_numbers(calls_[c].spec.arguments[a], &used);
@@ -161,6 +166,27 @@ void Program::build_stack(Call& call) {
   call.stack.clear();
   call.stack.reserve(call.spec.arguments.size());
   for (const Argument& argument : call.spec.arguments) call.stack.push_back(build(argument, values_, numbers_));
+}
+
+void Program::guard_call(const Call& call) {
+  MemoryGuard::Operands operands;
+  const auto add = [](std::vector<int>& list, int buffer) {
+    if (std::find(list.begin(), list.end(), buffer) == list.end()) list.push_back(buffer);
+  };
+  std::vector<int> used;
+  for (const Argument& argument : call.spec.arguments) collect_values(argument, &used);
+  for (const int value : used) add(operands.takes, at_index(windows_, value).buffer);
+  for (const int value : call.spec.results) {
+    if (value < 0) continue;
+    const int buffer = at_index(windows_, value).buffer;
+    const auto& takes = operands.takes;
+    if (std::find(takes.begin(), takes.end(), buffer) == takes.end()) add(operands.makes, buffer);
+  }
+  operands.writes = call.spec.writes;
+  operands.workspace_offset = call.spec.workspace_offset;
+  operands.workspace_bytes = call.spec.workspace_bytes;
+  operands.may_leave_poison = call.spec.leaves_unwritten;
+  guard_->add_call(std::move(operands));
 }
 
 void Program::note_use_counts() {
@@ -255,22 +281,32 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
   escapes_.clear();
   missed_calls_.clear();
   failed_call_ = -1;
+  memory_fault_.reset();
   rebind_moved();
   std::vector<at::Tensor> results;
   {
-    Replay replay(&stats_);
+    Replay replay(&stats_, guard_ ? kGuardMargin : 0);
     torch::jit::Stack stack;
     int index = 0;
+    const auto abandon = [&] {
+      failed_call_ = std::min(index, static_cast<int>(calls_.size()) - 1);
+      stack.clear();
+      let_go();
+      replay.end_op();
+    };
     try {
+      if (guard_) guard_->begin_step();
       for (; index < static_cast<int>(calls_.size()); ++index) {
         lookout.between_calls();
         execute(index, replay, stack);
       }
+      if (guard_) guard_->end_step();
+    } catch (const MemoryFault& fault) {
+      memory_fault_ = fault;
+      abandon();
+      throw;
     } catch (...) {
-      failed_call_ = index;
-      stack.clear();
-      let_go();
-      replay.end_op();
+      abandon();
       throw;
     }
     results.reserve(outputs_.size());
@@ -287,6 +323,7 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
 
 void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   Call& call = at_index(calls_, index);
+  if (guard_) guard_->before(index);
   stack.assign(call.stack.begin(), call.stack.end());
   replay.begin_op(call.spec.requests.data(), call.spec.requests.size());
   {
@@ -299,6 +336,7 @@ void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   const Replay::OpOutcome outcome = replay.end_op();
   if (outcome.missed) missed_calls_.push_back(index);
   for (std::size_t kept = 0; kept < outcome.escaped; ++kept) escapes_.push_back({index, 0});
+  if (guard_) guard_->after(index);
   for (const int buffer : call.spec.ends) end_life(index, buffer);
 }
 
@@ -323,6 +361,7 @@ void Program::take_result(int index, const c10::IValue& result, std::size_t* pos
   if (address == owner.storage.data()) return;
   point_at(window.buffer, tensor.storage(), 0);
   owner.elsewhere = true;
+  if (guard_) guard_->lies_at(window.buffer, address);
 }
 
 void Program::end_life(int index, int buffer) {
@@ -344,6 +383,7 @@ void Program::end_life(int index, int buffer) {
     point_at(buffer, home_storage(owner), 0);
   }
   owner.elsewhere = false;
+  if (guard_) guard_->end_life(index, buffer);
 }
 
 // Somebody holds the buffer's tensors: they keep them, the program makes itself new ones.

@@ -18,11 +18,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "allocator.h"
 #include "arguments.h"
+#include "memory_guard.h"
 
 namespace lowtide::torch_runtime {
 
@@ -36,7 +38,7 @@ struct Escape {
 
 class Program {
  public:
-  explicit Program(std::int64_t arena_bytes);
+  Program(std::int64_t arena_bytes, GuardLevel guard);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -52,14 +54,17 @@ class Program {
                 std::int64_t offset);
 
   // `results` has one entry for each tensor the operator returns: the value it is, or -1 where nobody wants it.
-  // `ends` are the buffers whose life ends with this call. `writes` are the bound buffers that it writes.
+  // `ends` are the buffers whose life ends with this call. `writes` are the buffers among its arguments that it writes.
   struct CallSpec {
     std::vector<Argument> arguments;
     std::vector<int> results;
     std::vector<Request> requests;
     std::vector<int> ends;
     std::vector<int> writes;
-    bool grad_mode = false;  // runs with gradients enabled: some operators look
+    std::int64_t workspace_offset = 0;
+    std::int64_t workspace_bytes = 0;
+    bool grad_mode = false;         // runs with gradients enabled: some operators look
+    bool leaves_unwritten = false;  // its results are memory as it was found, in whole or in part
   };
   int add_call(const c10::OperatorHandle& op, CallSpec spec);
 
@@ -87,6 +92,7 @@ class Program {
   void close();
 
   int failed_call() const { return failed_call_; }
+  const std::optional<MemoryFault>& memory_fault() const { return memory_fault_; }
   const ReplayStats& stats() const { return stats_; }
   const std::vector<Escape>& escapes() const { return escapes_; }
   const std::vector<int>& missed_calls() const { return missed_calls_; }
@@ -105,7 +111,7 @@ class Program {
     std::int64_t bound_offset = 0;
     bool transient = false;
     bool elsewhere = false;  // planned, but the last request for it was served by ordinary allocation
-    int writes = 0;          // calls that write it, for a bound buffer
+    int writes = 0;          // calls that write it
   };
   struct Window {
     int buffer;
@@ -129,6 +135,7 @@ class Program {
   void point_at(int buffer, c10::Storage storage, std::int64_t base_offset);
   void rebind_moved();
   void build_stack(Call& call);
+  void guard_call(const Call& call);
   void renew(int buffer);
   void execute(int index, Replay& replay, torch::jit::Stack& stack);
   void take_result(int index, const c10::IValue& result, std::size_t* position);
@@ -137,6 +144,7 @@ class Program {
   void note_use_counts();
 
   std::int64_t arena_bytes_;
+  std::optional<MemoryGuard> guard_;
   bool open_ = true;
   bool finished_ = false;
   std::vector<Buffer> buffers_;
@@ -150,6 +158,7 @@ class Program {
   std::vector<std::vector<NumberUse>> number_uses_;
 
   int failed_call_ = -1;
+  std::optional<MemoryFault> memory_fault_;
   ReplayStats stats_;
   std::vector<Escape> escapes_;
   std::vector<int> missed_calls_;

@@ -23,6 +23,14 @@ TEST(Ops, OneDnnAloneKnowsHowMuchItsRecurrentLayersHandOn) {
   EXPECT_FALSE(op_facts("aten::native_batch_norm")->sees_grad_mode);
 }
 
+TEST(Ops, EmptyTensorsAreMemoryAsItWasFound) {
+  for (const char* name : {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::mkldnn_rnn_layer"}) {
+    ASSERT_TRUE(op_facts(name)) << name;
+    EXPECT_TRUE(op_facts(name)->leaves_results_unwritten) << name;
+  }
+  EXPECT_FALSE(op_facts("aten::native_batch_norm")->leaves_results_unwritten);
+}
+
 TEST(Ops, MostSchemasAreTheWholeTruth) {
   EXPECT_EQ(op_facts("aten::relu_"), std::nullopt);
 }

@@ -64,8 +64,10 @@ def test_table_row(name):
     assert plan.peak_bytes == graph.program_peak_bytes <= plan.arena_bytes
 
 
+@pytest.mark.parametrize("guard", ["0", "1"], ids=["plain", "guarded"])
 @pytest.mark.parametrize(("name", "attention"), EVERY)
-def test_five_steps_are_planned_bit_for_bit_and_byte_for_byte(name, attention):
+def test_five_steps_are_planned_bit_for_bit_and_byte_for_byte(name, attention, guard, monkeypatch):
+    monkeypatch.setenv("LOWTIDE_GUARD", guard)
     job = zoo.build(name, attention=attention)
     eager, planned = pair_of(job.model, "adam", job.train_step)
     for index, batch in enumerate(job.batches(STEPS)):
