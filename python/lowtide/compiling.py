@@ -105,11 +105,17 @@ class CompiledStep:
         self._seconds: deque[float] = deque(maxlen=1000)
         self._calls = self._eager_calls = self._misses = self._unplanned = 0
         self._escapes: list[str] = []
+        self._around: list[str] = []  # what calls have run eager under
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step; gives what the function gives."""
-        if self._closed or self._unsupported is not None or _is_capturing() or must_stay_eager():
+        if self._closed or self._unsupported is not None or _is_capturing():
             self._eager_calls += 1
+            return self._function(*args, **kwargs)
+        around = must_stay_eager()
+        if around:
+            self._eager_calls += 1
+            self._warn_around(around)
             return self._function(*args, **kwargs)
         with _running, signals_held:
             leaves, structure = flatten((args, kwargs))
@@ -199,6 +205,13 @@ class CompiledStep:
             self._drop_captures()
         warnings.warn(f"lowtide: {_name_of(self._function)} runs eager: {reason}", RuntimeWarning, stacklevel=3)
 
+    def _warn_around(self, around: str) -> None:
+        if around in self._around:
+            return
+        self._around.append(around)
+        said = f"{_name_of(self._function)} runs eager under {around}, which must see the function itself at work"
+        warnings.warn(f"lowtide: {said}", RuntimeWarning, stacklevel=3)
+
     def _warn_escape(self, escapes: Sequence[str]) -> None:
         new = [escape for escape in escapes if escape not in self._escapes]
         self._escapes += new
@@ -280,6 +293,7 @@ class CompiledStep:
             lines += [f"optimizer.step() runs eagerly: {reason}" for reason in step.eager_updates.values()]
             opaque = step.current.lowered.opaque if step.current else []
             lines += [f"{name} is updated by the rule itself: {reason}" for _, name, reason in opaque]
+        lines += [f"runs eager under {around}" for around in self._around]
         if self._unsupported is not None:
             lines.append(f"runs eager: {self._unsupported}")
         return "\n".join(lines)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.utils._device
+from torch.nn.modules import module as torch_module
 
 _BY_VALUE = frozenset(
     {bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, range,
@@ -118,19 +119,35 @@ MODE_NAMES = (
 )
 
 
-def must_stay_eager() -> bool:
-    """Whether a mode or a function transform is around that must see every operator of the function itself."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._functorch.maybe_current_level() is not None
-        or (torch._C._len_torch_function_stack() > 0 and _foreign_function_mode())
-    )
+def must_stay_eager() -> str:
+    """What is around this call and must see the function itself at work, if anything is: a name for it, or ""."""
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return "a dispatch mode"
+    if torch._C._functorch.maybe_current_level() is not None:
+        return "a function transform"
+    if torch._C._len_torch_function_stack() > 0 and _foreign_function_mode():
+        return "a torch function mode"
+    if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+        return "saved tensor hooks"
+    if torch_module._has_any_global_hook() and _foreign_module_hook():  # type: ignore[no-untyped-call]
+        return "hooks for all modules"
+    return ""
 
 
 def _foreign_function_mode() -> bool:
     """The default device is a function mode too; on the CPU it changes nothing."""
     modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
     return not all(isinstance(m, torch.utils._device.DeviceContext) and m.device.type == "cpu" for m in modes)
+
+
+def _foreign_module_hook() -> bool:
+    """A capture on another thread has such hooks too."""
+    tables = (
+        torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks,
+        torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks,
+    )  # fmt: skip
+    hooks = [hook for table in tables for hook in list(table.values())]
+    return any(getattr(hook, "__module__", None) != "lowtide.recorder" for hook in hooks)
 
 
 def read_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> Hashable:

@@ -23,9 +23,8 @@ _ABSENT = object()
 class Stage(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Swaps twins in while the rule runs, and keeps a ledger per class.
 
-    A group whose parameters fall into several classes is shown to the rule as several groups. The user's step hooks run
-    off stage, before and after: they see the real groups, and may not touch tensors, because the program that makes
-    gradients and updates has not run yet.
+    A group whose parameters fall into several classes is shown to the rule as several groups. An optimizer with step
+    hooks does not come on stage: hooks look at gradients and state, and the program that makes them has not run yet.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, classes: list[ParameterClass]) -> None:
@@ -52,38 +51,27 @@ class Stage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         after: Any = self._optimizer._optimizer_step_post_hooks
         if hasattr(vars(self._optimizer).get("step"), "_torchdynamo_orig_callable"):
             raise NotExpressible(f"{self._name}.step is compiled by torch.compile: give the optimizer as it is")
-        guarded = not _plain_step(self._optimizer) or bool(
-            before
-            or after
-            or torch_optimizer._global_optimizer_pre_hooks
-            or torch_optimizer._global_optimizer_post_hooks
-        )
+        everywhere = (torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks)
+        if before or after or any(everywhere):
+            raise NotExpressible(f"{self._name} has step hooks, which are to see the real gradients and state")
+        if not _plain_step(self._optimizer):
+            raise NotExpressible(f"{self._name}.step is wrapped by what may look at the real gradients and state")
         self._played = self._fell = False
-        before[_HOOK] = self._enter  # the last of the pre-hooks
+        before[_HOOK] = self._enter
         after[_HOOK] = self._leave
-        after.move_to_end(_HOOK, last=False)  # the first of the post-hooks
         try:
-            if guarded:
-                with _HookGuard(self):
-                    self._step()
-            else:
-                self._step()
+            self._step()
         except NotExpressible:
             raise
         except Exception as error:
             if not self._fell:
-                raise  # a hook's, not the rule's
+                raise  # not the rule's
             raise NotExpressible(f"{self._name}.step() fails on a parameter of one element: {error!r}") from error
         finally:
             del before[_HOOK], after[_HOOK]
         if not self._played:
             raise NotExpressible(f"{self._name}.step() never reached its update rule")
         return self._ledgers, self._states
-
-    @property
-    def on_stage(self) -> bool:
-        """Whether the rule is running, as opposed to the hooks around it."""
-        return self._depth > 0
 
     def _step(self) -> None:
         try:
@@ -282,22 +270,6 @@ class _Groups(list[dict[str, Any]]):
         if isinstance(place, int):
             self._make_current(self._ledgers[place])
         return super().__getitem__(place)
-
-
-class _HookGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses tensor work in the user's step hooks, or in a wrapper around `optimizer.step`."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._stage = stage
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if facts_of(func).recorded and not self._stage.on_stage:
-            name = type(self._stage._optimizer).__name__
-            raise NotExpressible(f"a step hook of {name} works on tensors: {func} ({rule_line()})")
-        return func(*args, **(kwargs or {}))
 
 
 def _plain_step(optimizer: torch.optim.Optimizer) -> bool:

@@ -2,7 +2,7 @@
 
 The program updates the real parameters; the twin supplies what changes from step to step: the numbers that the user's
 rule would have passed (learning rate, bias correction, ...) and the structure of this step's update. Because the very
-method the user calls is run, schedulers, step hooks and counters see one ordinary step.
+method the user calls is run, schedulers and counters see one ordinary step. An optimizer with step hooks has no twin.
 
     twin = OptimizerTwin(optimizer, parameters)
     run = twin.run()                      # optimizer.step(), on twins
