@@ -12,7 +12,7 @@ namespace lowtide {
 
 // A compressed file may hold at most this much text. A graph's text is some ten times as large as its file.
 constexpr std::size_t max_text_bytes(std::size_t file_size) {
-  return (std::size_t{48} << 20) + 16 * file_size;
+  return (std::size_t{24} << 20) + 16 * file_size;
 }
 
 // The text of the file; if it is compressed by zstd, as its first bytes tell, what it holds. E402, E603 or E604.

@@ -34,7 +34,7 @@ struct JsonSection {
 // compressed file can describe much more than it is large, so these grow with the size of the file.
 struct JsonLimits {
   std::size_t items;      // commas and brackets in all
-  std::size_t row_bytes;  // one element of an array
+  std::size_t row_bytes;  // one element of an array, or another field as a whole
 };
 JsonLimits json_limits(std::size_t file_size);
 

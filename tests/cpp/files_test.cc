@@ -167,6 +167,20 @@ TEST(PlanText, OfAMalformedPlanIsWritten) {
   EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).order.size(), 1U);
 }
 
+// Eight megabytes in one piece: no field, element or gap between them needs as much.
+TEST(PlanText, WithAHugePieceIsRefused) {
+  const std::string text = plan_text(Plan());
+  const std::string filling(std::size_t{8} << 20, ' ');
+  for (const char* before : {"\"version\"", "1,", "\"order\"", "\"arena\"", "]"}) {
+    SCOPED_TRACE(before);
+    std::string huge = text;
+    huge.insert(huge.find(before), filling);
+    const Result<Plan> read = parse_plan(huge);
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().code, ErrorCode::file_too_large) << read.error().message;
+  }
+}
+
 struct Case {
   const char* name;
   ErrorCode code;
