@@ -20,13 +20,14 @@ from .errors import (
     MemoryGuardError,
 )
 from .planning import plan
+from .versions import __version__, check_torch, require_torch
 
 if TYPE_CHECKING:
     from .capturing import capture
     from .compiling import CompiledStep, compile
     from .measuring import measure
 
-__version__ = "0.1.0"
+check_torch()
 
 __all__ = [
     "CaptureError",
@@ -39,6 +40,7 @@ __all__ = [
     "LowtideError",
     "MemoryGuardError",
     "Plan",
+    "__version__",
     "capture",
     "compile",
     "measure",
@@ -57,5 +59,6 @@ _NEEDS_TORCH = {
 
 def __getattr__(name: str) -> Any:
     if name in _NEEDS_TORCH:
+        require_torch(name)
         return getattr(import_module(_NEEDS_TORCH[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

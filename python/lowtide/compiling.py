@@ -203,6 +203,7 @@ class CompiledStep:
             self._unsupported = reason
             self._eager_calls += 1
             self._drop_captures()
+            self._surroundings = None
         warnings.warn(f"lowtide: {_name_of(self._function)} runs eager: {reason}", RuntimeWarning, stacklevel=3)
 
     def _warn_around(self, around: str) -> None:
