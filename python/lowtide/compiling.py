@@ -22,13 +22,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from . import _core, _torch
 from .capturing import optimizers_of
 from .errors import CaptureError
-from .guards import MODE_NAMES, must_stay_eager, read_arguments, read_modes, read_optimizers
+from .explaining import CaptureRecord, count, describe, explain_captures, explain_miss
+from .guards import Guards, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .interrupts import signals_held
 from .memory_guard import OFF, chosen_guard
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .step import CapturedStep, StaleBinding
-from .structure import Structure, assign, flatten
+from .structure import Structure, argument_names, assign, flatten
 from .surroundings import Surroundings
 from .tape import capture_step
 
@@ -96,12 +97,11 @@ class CompiledStep:
         self._surroundings: Surroundings | None = None  # looked at from the first call on
         self._cache = ProfileCache()
         self._captures: dict[Hashable, CapturedStep] = {}
-        self._captured = 0
         self._unsupported: str | None = None
         self._current: CapturedStep | None = None
         self._closed = False
-        self._history: list[str] = []
-        self._last_guards: tuple[Hashable, ...] | None = None
+        self._records: list[CaptureRecord] = []  # of all captures ever made
+        self._stale = ""  # why captures have been dropped, until one is made again
         self._seconds: deque[float] = deque(maxlen=1000)
         self._calls = self._eager_calls = self._misses = self._unplanned = 0
         self._escapes: list[str] = []
@@ -127,7 +127,7 @@ class CompiledStep:
                     return result
                 except StaleBinding as error:
                     self._drop_captures()
-                    reason = str(error)
+                    reason = self._stale = str(error)
                 except CaptureError as error:
                     reason = str(error)
                     break
@@ -141,6 +141,7 @@ class CompiledStep:
         result = step.run(leaves)
         self._current = step
         self._calls += 1
+        step.record.calls += 1
         report = step.report
         self._seconds.append(report.seconds)
         self._misses += report.misses
@@ -160,7 +161,7 @@ class CompiledStep:
             self._surroundings = Surroundings(self._function, self._model, self._optimizers)
         around = self._surroundings.read()
         arguments = read_arguments(leaves, self._surroundings.names)
-        guards = (arguments, structure, read_modes(), read_optimizers(self._optimizers), around)
+        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around)
         step = self._captures.get(guards)
         gradients: Hashable = ()
         if step is None:
@@ -172,22 +173,24 @@ class CompiledStep:
         return step
 
     def _capture(
-        self, guards: tuple[Hashable, ...], surroundings: Surroundings, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, guards: Guards, surroundings: Surroundings, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CapturedStep:
-        reason = self._why(guards, surroundings)
-        if self._captured == MAX_CAPTURES:
+        names = argument_names(self._function, args, kwargs)
+        reason = self._stale or explain_miss(self._records, guards, names, surroundings)
+        if len(self._records) == MAX_CAPTURES:
             raise CaptureError(f"{MAX_CAPTURES} captures were made and the guards changed again: {reason}")
         _capturing.active = True
         try:
             tape = capture_step(self._function, surroundings, self._model, self._optimizers, args, kwargs)
         finally:
             _capturing.active = False
+        record = CaptureRecord(guards, names, reason, describe(guards, names, surroundings, tape.any_gradients))
         step = CapturedStep(
-            tape, self._model, self._optimizers, self._cache, self._plan, keep_grads=self._keep_grads, guard=self._guard
+            tape, self._model, self._optimizers, self._cache, self._plan, record, keep_grads=self._keep_grads,
+            guard=self._guard,
         )  # fmt: skip
-        self._captured += 1
-        self._history.append(reason)
-        self._last_guards = guards
+        self._records.append(record)
+        self._stale = ""
         return step
 
     def _plan(self, graph: _core.Graph) -> _core.Plan:
@@ -223,21 +226,6 @@ class CompiledStep:
                 stacklevel=4,
             )
 
-    def _why(self, guards: tuple[Hashable, ...], surroundings: Surroundings) -> str:
-        if self._last_guards is None:
-            return "first call"
-        names = ("arguments", "argument structure", "modes", "parameter groups", "surroundings")
-        changed = [name for name, old, new in zip(names, self._last_guards, guards, strict=True) if old != new]
-        said = [name for name in changed if name not in ("modes", "surroundings")]
-        if "modes" in changed:
-            old_modes, new_modes = self._last_guards[2], guards[2]
-            assert isinstance(old_modes, tuple) and isinstance(new_modes, tuple)
-            pairs = zip(MODE_NAMES, old_modes, new_modes, strict=True)
-            said += [f"{name} {old} -> {new}" for name, old, new in pairs if old != new]
-        if "surroundings" in changed:
-            said.append(surroundings.difference(self._last_guards[-1], guards[-1]))
-        return ", ".join(said) or "which parameters have a gradient"
-
     # -- for the user --------------------------------------------------------------------------------------------------
 
     @property
@@ -260,7 +248,7 @@ class CompiledStep:
         seconds = median(self._seconds) if self._seconds else 0.0
         return {
             "calls": self._calls,
-            "captures": self._captured,
+            "captures": len(self._records),
             "eager_calls": self._eager_calls,
             "eager_bytes": graph.resident_bytes + graph.program_peak_bytes if graph else 0,
             "planned_bytes": plan.resident_bytes + plan.arena_bytes if plan else 0,
@@ -288,8 +276,35 @@ class CompiledStep:
         )
 
     def explain_guards(self) -> str:
-        """Why each capture was made, and why the step runs eager if it does."""
-        lines = [f"capture {index + 1}: {reason}" for index, reason in enumerate(self._history)]
+        """What each capture holds for, and why it was made: which guard of the nearest capture did not hold.
+
+        A guard is anything outside the function that it depends on. A call whose guards are those of a capture runs
+        that capture; any other call is captured anew. Of all captures but the first, only what is different is said.
+
+        >>> model = torch.nn.Linear(8, 4)
+        >>> @lowtide.compile(model=model)
+        ... def infer(x, scale=1.0):
+        ...     return model(x) * scale
+        >>> with torch.no_grad():
+        ...     for rows in (6, 7, 6):
+        ...         result = infer(torch.ones(rows, 8))
+        >>> print(infer.explain_guards())
+        2 captures of at most 8, 3 planned calls; last miss: argument x: float32[6, 8] -> float32[7, 8]
+        capture 1: first call
+            x: float32[6, 8]
+            modes: grad mode False, autocast False, threads 1, default dtype torch.float32, and 13 more
+            parameter groups: none
+            in Python: the variables model; attributes, hooks and parameters of 1 module
+            .grad at entry: any
+            served 2 calls
+        capture 2: argument x: float32[6, 8] -> float32[7, 8]
+            x: float32[7, 8]
+            served 1 call
+        """
+        records = self._records
+        missed = f"; last miss: {records[-1].reason}" if len(records) > 1 else ""
+        made = f"{count(len(records), 'capture')} of at most {MAX_CAPTURES}, {count(self._calls, 'planned call')}"
+        lines = [f"{made}{missed}", *explain_captures(records)]
         for step in self._captures.values():
             lines += [f"optimizer.step() runs eagerly: {reason}" for reason in step.eager_updates.values()]
             opaque = step.current.lowered.opaque if step.current else []

@@ -7,16 +7,27 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._device
-from torch.nn.modules import module as torch_module
+
+from .structure import Structure
 
 _BY_VALUE = frozenset(
     {bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, range,
      type(Ellipsis)}
 )  # fmt: skip
+
+
+class Guards(NamedTuple):
+    """What one capture holds for. `surroundings` is a key that `Surroundings` gave."""
+
+    arguments: tuple[Hashable, ...]
+    structure: Structure
+    modes: tuple[Hashable, ...]
+    groups: tuple[tuple[tuple[int, ...], ...], ...]
+    surroundings: Hashable
 
 
 def plain_key(value: Any) -> Hashable | None:
@@ -129,8 +140,6 @@ def must_stay_eager() -> str:
         return "a torch function mode"
     if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
         return "saved tensor hooks"
-    if torch_module._has_any_global_hook() and _foreign_module_hook():  # type: ignore[no-untyped-call]
-        return "hooks for all modules"
     return ""
 
 
@@ -140,16 +149,6 @@ def _foreign_function_mode() -> bool:
     return not all(isinstance(m, torch.utils._device.DeviceContext) and m.device.type == "cpu" for m in modes)
 
 
-def _foreign_module_hook() -> bool:
-    """A capture on another thread has such hooks too."""
-    tables = (
-        torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks,
-        torch_module._global_backward_hooks, torch_module._global_backward_pre_hooks,
-    )  # fmt: skip
-    hooks = [hook for table in tables for hook in list(table.values())]
-    return any(getattr(hook, "__module__", None) != "lowtide.recorder" for hook in hooks)
-
-
-def read_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> Hashable:
+def read_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Which parameters are in which group."""
     return tuple([tuple([tuple(map(id, group["params"])) for group in o.param_groups]) for o in optimizers])

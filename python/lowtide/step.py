@@ -15,6 +15,7 @@ import torch
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
 from .errors import CaptureError, LowtideError
+from .explaining import CaptureRecord
 from .interrupts import signals_held
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .memory_guard import MemoryGuard, explain_fault
@@ -83,6 +84,7 @@ class CapturedStep:
         optimizers: Sequence[torch.optim.Optimizer],
         cache: ProfileCache,
         plan: Callable[[_core.Graph], _core.Plan],
+        record: CaptureRecord,
         *,
         keep_grads: bool,
         guard: MemoryGuard,
@@ -92,6 +94,7 @@ class CapturedStep:
         self.optimizers = optimizers
         self._cache = cache
         self._plan = plan
+        self.record = record
         self._guard = guard
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why

@@ -27,6 +27,7 @@ import torch
 
 from . import _core, places
 from .errors import CaptureError
+from .explaining import count, show
 from .guards import plain_key
 from .places import Content, Place
 from .walk import MAX_DEPTH, Walk
@@ -100,10 +101,10 @@ class Surroundings:
             for known in self._walk.tensors.values()
         )
 
-    def difference(self, old: Hashable, new: Hashable) -> str:
-        """In words, where two keys differ: "`self.p` of dropout: 0.1 -> 0.2"."""
-        if not isinstance(old, int) or not isinstance(new, int):
-            return ""
+    def differences(self, old: Hashable, new: Hashable) -> list[str]:
+        """In words, the first places where two keys differ: "`self.p` of dropout: 0.1 -> 0.2"."""
+        if old == new or not isinstance(old, int) or not isinstance(new, int):
+            return []
         (old_numbers, old_places), (new_numbers, new_places) = self._states[old], self._states[new]
         said: list[str] = []
         for index, (a, b) in enumerate(zip(old_numbers, new_numbers, strict=False)):
@@ -114,7 +115,14 @@ class Surroundings:
                 said.append(_entry_difference(place, self._place_keys[a][1], self._place_keys[b][1]))
             if len(said) == 3:
                 break
-        return "; ".join(said) or "other objects than before"
+        return said or ["other objects than before"]
+
+    def describe(self) -> str:
+        """In words, what is watched."""
+        found = [place.path.text for place in self._walk.places if place.name("").startswith("the variable")]
+        named = f"the variables {', '.join(found[:8])}{' and more' if len(found) > 8 else ''}; " if found else ""
+        modules = len([name for name in self._own_names.values() if name.startswith("module ")])
+        return f"{named}attributes, hooks and parameters of {count(modules, 'module')}"
 
     def close(self) -> None:
         """Lets go of everything; keys given before mean nothing afterwards."""
@@ -278,16 +286,10 @@ def _entry_difference(place: Place, old: Any, new: Any) -> str:
     for (old_key, old_value), (new_key, new_value) in zip(old, new, strict=True):
         if old_key == new_key and old_value == new_value:
             continue
-        name = place.name(new_key[1] if new_key[0] is str else "")
-        shown = [_shown(value) for value in (old_value, new_value)]
+        name = place.name(new_key[1] if new_key[0] in (str, int) else "")
+        shown = [show(value) for value in (old_value, new_value)]
         return f"{name}: {shown[0]} -> {shown[1]}" if old_key == new_key and all(shown) else name
     return f"the class of {place.path}"
-
-
-def _shown(key: Any) -> str:
-    if key[0] is float:
-        return repr(float.fromhex(key[1]))
-    return repr(key[1]) if key[0] in (int, bool, str, type(None), torch.dtype) else ""
 
 
 # -- what changed during a capture -------------------------------------------------------------------------------------

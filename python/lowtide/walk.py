@@ -148,9 +148,8 @@ class Walk:
         """Walks from the model, then from the function."""
         package = str(getattr(function, "__module__", None) or "").partition(".")[0]
         self._user_package = package if package not in ("torch", "lowtide", "builtins") else ""
-        if not self.everything:
-            for name in _GLOBAL_HOOKS:
-                self._mapping(getattr(module_hooks, name), Path(f"torch.nn.modules.module.{name}"), 1, True)
+        for name in _GLOBAL_HOOKS:
+            self._mapping(getattr(module_hooks, name), Path(f"torch.nn.modules.module.{name}"), 1, True)
         if self.everything or "param_groups" in self.names:
             self._hyper_parameters()
         self._meet(self.model, Path("model"), 0, False)

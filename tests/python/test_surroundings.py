@@ -218,7 +218,7 @@ def test_a_change_is_noticed(name: str) -> None:
     after = surroundings.read()
     assert after != before
     assert surroundings.read() == after
-    assert surroundings.difference(before, after)
+    assert surroundings.differences(before, after)
 
 
 def test_a_hook_swapped_for_another_is_noticed() -> None:
@@ -281,10 +281,10 @@ def test_a_changed_value_is_told() -> None:
     surroundings = world.surroundings()
     before = surroundings.read()
     world.model.dropout.p = 0.5
-    assert surroundings.difference(before, surroundings.read()) == "`self.p` of dropout: 0.1 -> 0.5"
+    assert surroundings.differences(before, surroundings.read()) == ["`self.p` of dropout: 0.1 -> 0.5"]
     before = surroundings.read()
     world.set_weight(3.0)
-    assert surroundings.difference(before, surroundings.read()) == "the variable `weight`: 1.0 -> 3.0"
+    assert surroundings.differences(before, surroundings.read()) == ["the variable `weight`: 1.0 -> 3.0"]
 
 
 # -- not for nothing ---------------------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_real_models_raise_no_alarm(name: str) -> None:
         assert surroundings.read() == before
     step(batch)
     after = surroundings.read()
-    said = surroundings.difference(before, after)
+    said = "; ".join(surroundings.differences(before, after))
     assert after == before or said.startswith("`self.config.problem_type`"), said  # ViT makes up its mind at first use
     step(batch)
     assert surroundings.read() == after

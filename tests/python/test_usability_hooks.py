@@ -216,25 +216,35 @@ def under_saved_tensor_hooks(world: World, x: torch.Tensor) -> torch.Tensor:
         return world.step(x)
 
 
-def under_a_hook_for_all_modules(world: World, x: torch.Tensor) -> torch.Tensor:
-    handle = torch_module.register_module_forward_hook(lambda module, *_: world.seen.append(type(module).__name__))
-    try:
-        return world.step(x)
-    finally:
-        handle.remove()
-
-
-@pytest.mark.parametrize(
-    ("around", "name"),
-    [(under_saved_tensor_hooks, "saved tensor hooks"), (under_a_hook_for_all_modules, "hooks for all modules")],
-)
-def test_hooks_around_the_call_see_every_step(around, name):
-    planned, said = check(around=around)
+def test_hooks_around_the_call_see_every_step():
+    planned, said = check(around=under_saved_tensor_hooks)
     assert len(planned.seen) % STEPS == 0 and len(planned.seen) >= 3 * STEPS
-    assert len(said) == 1 and f"runs eager under {name}" in said[0]
-    assert f"runs eager under {name}" in planned.step.explain_guards()
+    assert len(said) == 1 and "runs eager under saved tensor hooks" in said[0]
+    assert "runs eager under saved tensor hooks" in planned.step.explain_guards()
     planned.step(torch.ones(6, 8))  # and without them it is planned
     assert planned.step.stats()["calls"] == 1
+
+
+def test_hooks_for_all_modules_are_traced_or_refused():
+    handle = torch_module.register_module_forward_hook(
+        lambda module, args, out: out * 1.5 if isinstance(module, nn.Tanh) else None
+    )
+    try:
+        planned, said = check()
+    finally:
+        handle.remove()
+    plain, _ = check()
+    assert planned.step.stats()["calls"] == STEPS and not said
+    assert not same(dict(planned.model.state_dict()), dict(plain.model.state_dict())), "the hook did nothing"
+
+    seen: list[str] = []
+    handle = torch_module.register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+    try:
+        planned, said = check()
+    finally:
+        handle.remove()
+    assert len(said) == 1 and "changes `seen`" in said[0]
+    assert len(seen) == 2 * STEPS * 4  # on both sides, three modules and what holds them
 
 
 # -- the optimizer's ---------------------------------------------------------------------------------------------------
