@@ -258,6 +258,17 @@ TEST_F(Files, RoundTripPlainAndCompressed) {
   EXPECT_EQ(std::distance(fs::directory_iterator(path("")), {}), 2);  // nothing is left beside them
 }
 
+// 60 MB of text that compress to next to nothing.
+TEST_F(Files, ThatCompressVeryWellCanBeRead) {
+  GraphBuilder builder;
+  const std::string name(2000, 'x');
+  for (std::size_t i = 0; i < 30'000; ++i) unwrap(builder.add_op({.name = name}));
+  const fs::path regular = path("regular.json.zst");
+  unwrap(save_graph(unwrap(std::move(builder).build()), regular));
+  EXPECT_LT(fs::file_size(regular), 4'000'000U);
+  EXPECT_EQ(unwrap(load_graph(regular)).num_ops(), 30'000U);
+}
+
 TEST_F(Files, PlansAreWrittenOnlyIfTheyAreRight) {
   std::mt19937_64 random(1);
   const Graph graph = random_graph(random);
