@@ -1,13 +1,8 @@
 """The models of the papers in figures: what a training step with Adam holds, before any planning.
 
-Each model is captured without weights, at batch 1 and at 32 (or at the batch of the paper that trains it, if none
-uses 32). *Resident* are parameters, optimizer state, gradients and the batch. *Peak* is the most that program order
-keeps alive beside them, without the operators' own workspaces, which only running them tells. *Bound* is the most that
-one operator touches: no order of these operators has a smaller peak. *Seconds* are those of the capture.
+    python bench/zoo_table.py [--uses] [--attention sdpa] [--page] [name ...]
 
-    python bench/zoo_table.py [--uses] [--attention sdpa] [name ...]
-
-With `--uses`, each paper's own settings instead.
+With `--uses`, each paper's own settings instead of batch 1 and 32. `--page > docs/zoo.md` writes the page of the docs.
 """
 
 from __future__ import annotations
@@ -22,6 +17,16 @@ import torch
 import lowtide
 import zoo
 
+PAGE = """\
+# The models of the papers
+
+Made by `python bench/zoo_table.py --page > docs/zoo.md`: what a training step with Adam holds, before any planning.
+
+Each model is captured without weights, at batch 1 and at 32 (or at the batch of the paper that trains it, if none
+uses 32). *Resident* are parameters, optimizer state, gradients and the batch. *Peak* is the most that program order
+keeps alive beside them, without the operators' own workspaces, which only running them tells. *Bound* is the most that
+one operator touches: no order of these operators has a smaller peak. *Seconds* are those of the capture, on one core.
+"""
 MIB = 2**20
 COLUMNS = (
     "model", "parameters M", "paper", "batch", "side or length", "dtype",
@@ -64,10 +69,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(zoo.names())}; all if none is given")
     parser.add_argument("--uses", action="store_true", help="each paper's own batches and sizes")
+    parser.add_argument("--page", action="store_true", help="the whole page of the docs, not only its table")
     parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager")
     options = parser.parse_args()
     os.environ.setdefault("LOWTIDE_QUIET", "1")
     torch.set_num_threads(1)
+    if options.page:
+        print(PAGE)
     print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
     for name in options.names or zoo.names():
         for use, batch in settings(zoo.row_of(name), uses=options.uses):
