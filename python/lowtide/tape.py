@@ -11,6 +11,7 @@ import gc
 import operator
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -140,6 +141,7 @@ class _Capture:
                     _random_state_kept(self.recorder.recording),
                     _autocast_cache_apart(),
                     _other_optimizers_refused(),
+                    _scalers_followed(),
                     self._tensors_kept(),
                     self._steps_marked(),
                     self._backward_followed(),
@@ -481,6 +483,33 @@ def _other_optimizers_refused() -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def _scalers_followed() -> Iterator[None]:
+    """`GradScaler.scale` is traced like anything else; what follows it looks at the gradients, so it is refused."""
+    names = ("unscale_", "step", "update")
+    own = [getattr(torch.amp.GradScaler, name) for name in names]
+    thread = threading.get_ident()
+
+    def refusing(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+            if scaler.is_enabled() and threading.get_ident() == thread:
+                raise CaptureError(
+                    f"GradScaler.{name} decides by the gradients' values whether the optimizer steps; call unscale_, "
+                    "step and update of the scaler after the function, and what is in it is planned"
+                )
+            return method(scaler, *args, **kwargs)
+
+        return call
+
+    try:
+        for name, method in zip(names, own, strict=True):
+            setattr(torch.amp.GradScaler, name, refusing(name, method))
+        yield
+    finally:
+        for name, method in zip(names, own, strict=True):
+            setattr(torch.amp.GradScaler, name, method)
 
 
 @contextmanager

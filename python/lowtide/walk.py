@@ -253,6 +253,9 @@ class Walk:
             return
         if self.everything:
             self._random_generator(value, path)
+        if isinstance(value, torch.amp.GradScaler) and value.is_enabled() and value._scale is None:
+            # It makes its scale at first use, of a number that it has already: now, lest that be seen as a change.
+            value._lazy_init_scale_growth_tracker(torch.device("cpu"))
         users = self._is_users_class(type(value))
         if not users and self._stands_for_itself(value):
             return
