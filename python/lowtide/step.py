@@ -219,7 +219,8 @@ class CapturedStep:
         if written:
             said += f"; module buffers written already: {', '.join(sorted(written))}"
         where = lowered.operators[variant.program.operators[failed]]
-        error.add_note(f"lowtide: the step stopped at {where.target} ({where.where.source}); {said}")
+        note = f"lowtide: the step stopped at {where.target} ({where.where.source}); {said}"
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]  # as add_note of Python 3.11 does
 
     # -- variants ------------------------------------------------------------------------------------------------------
 
