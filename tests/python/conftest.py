@@ -1,4 +1,5 @@
 import os
+import signal
 import tempfile
 
 # Before lowtide is used: profiles of test runs go to a directory of their own, and nothing is announced.
@@ -8,6 +9,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import torch
+
+# A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
