@@ -23,6 +23,7 @@
 //   if (best.ok()) use(best->layout, best->algorithm);
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,8 @@ struct LayoutItem {
   StepIndex begin;  // first step at which it is alive
   StepIndex end;    // first step at which it no longer is
   Bytes size;
+  Bytes alignment = kAlignment;     // its offset is a multiple of this
+  std::optional<Bytes> fixed = {};  // its offset, if that is given: also such a multiple
 };
 
 struct Layout {
@@ -47,25 +50,29 @@ struct Layout {
 struct LayoutAlgorithm {
   std::string_view name;
   std::string_view description;  // one sentence
-  // E107 if addresses do not suffice, E403 if `work` does not.
-  Result<Layout> (*run)(std::span<const LayoutItem> items, Work& work);
 };
 
 // The cheapest first.
 std::span<const LayoutAlgorithm> layout_algorithms();
 
-// E501 with the names there are, if `name` is none of them.
-Result<LayoutAlgorithm> find_layout(std::string_view name);
-
-// A layout, and the name of the algorithm that made it.
-struct NamedLayout {
-  Layout layout;
-  std::string_view algorithm;
+struct LayoutOptions {
+  std::string_view algorithm = "auto";  // or the name of one
+  std::uint64_t steps = 15'000'000'000;  // of work, about a nanosecond each
+  std::optional<Bytes> capacity = {};   // an arena that is small enough: no smaller one is looked for
 };
 
-// The layout by the algorithm of that name, whatever work it takes. With "auto", the smallest that the registered
-// algorithms find, of equals the first: each may use what is left of a billion steps of work, and the first that needs
-// no more than the most bytes alive at a time ends the search.
-Result<NamedLayout> lay_out(std::span<const LayoutItem> items, std::string_view algorithm = "auto");
+struct NamedLayout {
+  Layout layout;
+  Bytes bound;                 // proven: no arena is smaller
+  std::string_view algorithm;  // the one that made the layout
+};
+
+// The layout by the algorithm that is asked for. With "auto" the best that is found with the work allowed: the cheap
+// algorithms first, then searches below what they reached, until the arena is no larger than the bound or the capacity.
+//
+// E501 if there is no such algorithm, E504 if an item makes no sense, E107 if the sizes are beyond all addresses; with
+// a capacity E303 if it is proven too small (the culprits are items that already do not fit together), and E403 if no
+// layout below it was found with the work allowed. Without a capacity, E403 if the algorithm asked for ran out of work.
+Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options = {});
 
 }  // namespace lowtide

@@ -69,12 +69,14 @@ enum class ErrorCode : std::uint16_t {
   // Budgets, limits and options.
   memory_infeasible = 301,   // more bytes are needed than the memory budget has
   latency_infeasible = 302,  // more time is needed than the latency budget has
+  packing_infeasible = 303,  // items do not fit into the capacity together, whatever their offsets
   too_many_objects = 401,    // more objects of a kind than 32-bit ids can name
   file_too_large = 402,      // a file holds more than what is read from a file of its size
   work_limit = 403,          // an algorithm would take more steps than it was allowed
   unknown_algorithm = 501,   // no algorithm of that name is registered
   invalid_amount = 502,      // text that is not an amount of bytes or of time
   invalid_share = 503,       // a share that is not in (0, 1]
+  invalid_item = 504,        // an alignment of 0, or a fixed offset that is misaligned or taken twice
 
   // Files.
   wrong_format = 601,          // something else than what was asked for

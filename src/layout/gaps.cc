@@ -1,24 +1,20 @@
 #include "layout/gaps.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace lowtide {
-namespace {
 
-constexpr Bytes kEnd{Bytes::max().count() - Bytes::max().count() % kAlignment.count()};
-
-}  // namespace
-
+// All pieces together are smaller than 2^62 units, so that the last gap never ends.
 Gaps::Gaps() : nodes_(1) {
-  root_ = make(Bytes(0), kEnd);
+  root_ = make(0, std::numeric_limits<Units>::max());
 }
 
-std::optional<Bytes> Gaps::take(Bytes size) {
-  if (nodes_[root_].longest < size) return std::nullopt;
+Units Gaps::take(Units size) {
   return take_below(root_, size);
 }
 
-void Gaps::give_back(Bytes begin, Bytes end) {
+void Gaps::give_back(Units begin, Units end) {
   auto [below, above] = split(root_, begin);
   Node last = below;
   while (nodes_[last].right != 0) last = nodes_[last].right;
@@ -27,8 +23,8 @@ void Gaps::give_back(Bytes begin, Bytes end) {
     below = split(below, begin).first;
     unused_.push_back(last);
   }
-  // No gap begins within the bytes given back, so that at most one begins up to where they end.
-  const auto [touching, rest] = split(above, end + kAlignment);
+  // No gap begins within the units given back, so that at most one begins up to where they end.
+  const auto [touching, rest] = split(above, end + 1);
   if (touching != 0) {
     end = nodes_[touching].end;
     unused_.push_back(touching);
@@ -37,9 +33,9 @@ void Gaps::give_back(Bytes begin, Bytes end) {
 }
 
 // `node` has a long enough gap in or below it.
-Bytes Gaps::take_below(Node& node, Bytes size) {
+Units Gaps::take_below(Node& node, Units size) {
   Gap& gap = nodes_[node];
-  Bytes offset;
+  Units offset;
   if (nodes_[gap.left].longest >= size) {
     offset = take_below(gap.left, size);
   } else if (gap.end - gap.begin >= size) {
@@ -57,7 +53,7 @@ Bytes Gaps::take_below(Node& node, Bytes size) {
   return offset;
 }
 
-Gaps::Node Gaps::make(Bytes begin, Bytes end) {
+Gaps::Node Gaps::make(Units begin, Units end) {
   if (unused_.empty()) {
     unused_.push_back(static_cast<Node>(nodes_.size()));
     nodes_.emplace_back();
@@ -89,7 +85,7 @@ Gaps::Node Gaps::join(Node left, Node right) {
 }
 
 // The gaps below `offset`, and those above.
-std::pair<Gaps::Node, Gaps::Node> Gaps::split(Node node, Bytes offset) {
+std::pair<Gaps::Node, Gaps::Node> Gaps::split(Node node, Units offset) {
   if (node == 0) return {0, 0};
   if (nodes_[node].begin < offset) {
     const auto [below, above] = split(nodes_[node].right, offset);

@@ -1,67 +1,152 @@
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
-#include <vector>
 
-#include "lowtide/layout.h"
+#include "layout/algorithms.h"
+#include "layout/squeeze.h"
 
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kAutoSteps = 1'000'000'000;
+constexpr std::uint64_t kCheapShare = 20;  // a cheap algorithm gets one part in this many of the work
 
-// The most bytes alive at a time: no arena is smaller.
-Bytes most_alive(std::span<const LayoutItem> items) {
-  struct Change {
-    StepIndex step;
-    bool begins;  // what ends at a step is gone before anything begins there
-    Bytes size;
-  };
-  std::vector<Change> changes;
-  for (const LayoutItem& item : items) {
-    if (item.begin >= item.end) continue;
-    changes.push_back({item.begin, true, item.size});
-    changes.push_back({item.end, false, item.size});
-  }
-  std::ranges::sort(changes, {}, [](const Change& change) { return std::pair(change.step, change.begins); });
-  Bytes alive;
-  Bytes most;
-  for (const Change& change : changes) {
-    if (change.begins) {
-      most = std::max(most, alive += change.size);
-    } else {
-      alive -= change.size;
+Status check(std::span<const LayoutItem> items) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::uint64_t alignment = items[i].alignment.count();
+    if (alignment == 0) return Error{ErrorCode::invalid_item, words("item ", i, " has an alignment of 0")};
+    if (items[i].fixed && items[i].fixed->count() % alignment != 0) {
+      return Error{ErrorCode::invalid_item, words("item ", i, " is fixed at offset ", *items[i].fixed,
+                                                  ", which is no multiple of its alignment ", alignment)};
     }
   }
-  return most;
+  return Done{};
 }
 
-Result<NamedLayout> best_of_all(std::span<const LayoutItem> items) {
-  const Bytes bound = most_alive(items);
-  Work work(kAutoSteps);
-  std::optional<Result<NamedLayout>> best;
-  for (const LayoutAlgorithm& algorithm : layout_algorithms()) {
-    Result<Layout> made = algorithm.run(items, work);
-    if (!made.ok()) {
-      if (!best) best = made.error();
-    } else if (!best || !best->ok() || made->arena < (*best)->layout.arena) {
-      best = NamedLayout{*std::move(made), algorithm.name};
-      if ((*best)->layout.arena == bound) break;
+// Fixed pieces must leave each other in peace.
+Status check_fixed(const Pieces& problem) {
+  std::vector<const Piece*> fixed;
+  for (const Piece& piece : problem.pieces) {
+    if (piece.fixed >= 0) fixed.push_back(&piece);
+  }
+  std::vector<const Piece*> leaving = fixed;
+  std::ranges::sort(leaving, {}, &Piece::end);
+  std::map<Units, const Piece*> alive;  // by offset
+  auto next = leaving.begin();
+  for (const Piece* piece : fixed) {
+    for (; (*next)->end <= piece->begin; ++next) alive.erase((*next)->fixed);
+    const auto above = alive.lower_bound(piece->fixed);
+    const Piece* other = nullptr;
+    if (above != alive.end() && above->first < piece->fixed + piece->size) other = above->second;
+    if (above != alive.begin()) {
+      const Piece* below = std::prev(above)->second;
+      if (below->fixed + below->size > piece->fixed) other = below;
     }
+    if (other != nullptr) {
+      return Error{ErrorCode::invalid_item,
+                   words("items ", std::min(other->item, piece->item), " and ", std::max(other->item, piece->item),
+                         " are fixed on the same bytes while both live")};
+    }
+    alive.emplace(piece->fixed, piece);
+  }
+  return Done{};
+}
+
+// A bound in bytes: whatever ends highest may have been rounded up.
+Bytes bytes_of(const Pieces& problem, Units bound) {
+  return Bytes(static_cast<std::uint64_t>(bound) * problem.unit.count()) - problem.rounding;
+}
+
+Result<Packing> run_one(const Packer& packer, const Pieces& problem, Work& work) {
+  Result<Offsets> made = packer.run(problem, work);
+  if (!made.ok()) return made.error();
+  Packing packing{*std::move(made), 0, problem.bound, packer.known_as.name, {}};
+  packing.top = top_of(problem, packing.offsets);
+  return packing;
+}
+
+// The best of the cheap ones; the first that is good enough ends the search.
+Result<Packing> run_cheap(const Pieces& problem, Units enough, Work& work) {
+  std::optional<Result<Packing>> best;
+  Bytes arena;  // of the best
+  const std::uint64_t share = work.left() / kCheapShare;
+  for (const Packer& packer : packers()) {
+    Work part(std::min(share, work.left()));
+    Result<Packing> made = run_one(packer, problem, part);
+    work.spend(share - part.left());
+    if (best && (!made.ok() || (best->ok() && arena_of(problem, made->offsets) >= arena))) continue;
+    best = std::move(made);
+    if (!best->ok()) continue;
+    arena = arena_of(problem, (*best)->offsets);
+    if (arena <= bytes_of(problem, problem.bound) || (*best)->top <= enough) break;
   }
   return *std::move(best);
 }
 
+Result<Packing> run_named(std::string_view name, const Pieces& problem, Units enough, Work& work) {
+  if (name == "auto" || name == "exact") {
+    Result<Packing> packing = run_cheap(problem, enough, work);
+    if (packing.ok()) squeeze(problem, enough, *packing, work);
+    return packing;
+  }
+  std::string known;
+  for (const Packer& packer : packers()) {
+    if (packer.known_as.name == name) return run_one(packer, problem, work);
+    known += words(packer.known_as.name, ", ");
+  }
+  return Error{ErrorCode::unknown_algorithm,
+               words("there is no layout algorithm '", name, "'; there are: ", known, "exact, auto")};
+}
+
+// The pieces that make up the bound: those over the fullest section, or a fixed one that ends there.
+std::vector<std::uint32_t> at_the_bound(const Pieces& problem) {
+  const auto fullest = static_cast<int>(std::ranges::max_element(problem.load) - problem.load.begin());
+  std::vector<std::uint32_t> pieces;
+  for (std::uint32_t p = 0; p < problem.pieces.size(); ++p) {
+    const Piece& piece = problem.pieces[p];
+    if (piece.fixed >= 0 && piece.fixed + piece.size == problem.bound) return {p};
+    if (piece.begin <= fullest && fullest < piece.end) pieces.push_back(p);
+  }
+  return pieces;
+}
+
+Error too_small(Bytes capacity, std::span<const LayoutItem> items, const Pieces& problem, const Packing& packing) {
+  Infeasible why;
+  why.bound = bytes_of(problem, packing.bound);
+  std::vector<std::uint32_t> culprits;
+  for (const std::uint32_t piece : packing.conflict) culprits.push_back(problem.pieces[piece].item);
+  std::ranges::sort(culprits, {}, [&](std::uint32_t item) { return std::pair(~items[item].size.count(), item); });
+  for (const std::uint32_t item : culprits) why.culprits.push_back({words("item ", item), items[item].size, "item"});
+  return {ErrorCode::packing_infeasible,
+          words("no layout fits into ", capacity, " bytes: ", culprits.size(), " of the ", problem.pieces.size(),
+                " items already do not, at least ", why.bound, " bytes are needed"),
+          std::move(why)};
+}
+
 }  // namespace
 
-Result<NamedLayout> lay_out(std::span<const LayoutItem> items, std::string_view algorithm) {
-  if (algorithm == "auto") return best_of_all(items);
-  const Result<LayoutAlgorithm> found = find_layout(algorithm);
-  if (!found.ok()) return found.error();
-  Work work = Work::unlimited();
-  Result<Layout> made = found->run(items, work);
-  if (!made.ok()) return made.error();
-  return NamedLayout{*std::move(made), found->name};
+Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options) {
+  if (const Status status = check(items); !status.ok()) return status.error();
+  const Result<Pieces> problem = to_pieces(items);
+  if (!problem.ok()) return problem.error();
+  if (const Status status = check_fixed(*problem); !status.ok()) return status.error();
+  const std::uint64_t unit = problem->unit.count();
+  const Units enough = options.capacity ? static_cast<Units>(options.capacity->count() / unit) : 0;
+  if (options.capacity && problem->bound > enough && bytes_of(*problem, problem->bound) > *options.capacity) {
+    return too_small(*options.capacity, items, *problem, {{}, 0, problem->bound, {}, at_the_bound(*problem)});
+  }
+  Work work(options.steps);
+  const Result<Packing> packing = run_named(options.algorithm, *problem, enough, work);
+  if (!packing.ok()) return packing.error();
+  NamedLayout made{problem->layout(packing->offsets, items), Bytes(0), packing->algorithm};
+  made.bound = bytes_of(*problem, packing->bound);
+  if (options.capacity && made.layout.arena > *options.capacity) {
+    if (made.bound > *options.capacity) return too_small(*options.capacity, items, *problem, *packing);
+    return Error{ErrorCode::work_limit, words("no layout below ", *options.capacity, " bytes was found with ",
+                                              options.steps, " steps of work; the best takes ", made.layout.arena)};
+  }
+  return made;
 }
 
 }  // namespace lowtide

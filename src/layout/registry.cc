@@ -1,32 +1,33 @@
 #include <array>
-#include <string>
 
-#include "graph/words.h"
 #include "layout/algorithms.h"
-#include "lowtide/layout.h"
 
 namespace lowtide {
 namespace {
 
-constexpr std::array kAlgorithms = {
-    LayoutAlgorithm{"first_fit", "In the order of their first steps, each into the lowest gap that holds it.",
-                    first_fit},
-    LayoutAlgorithm{"greedy_by_size", "Largest first, each into the lowest gap that holds it.", greedy_by_size},
+constexpr std::array kPackers = {
+    Packer{{"first_fit", "In the order of their first steps, each into the lowest gap that holds it."}, first_fit},
+    Packer{{"skyline", "Into the lowest place that is open, the longest item that fits there (Sekiyama's best fit)."},
+           skyline},
+    Packer{{"greedy_by_size", "Largest first, each into the lowest gap that holds it."}, greedy_by_size},
+    Packer{{"tightest_by_size", "Largest first, each into the gap that it fills best."}, tightest_by_size},
+    Packer{{"longest_lived", "Longest life first, each into the gap that it fills best (LLFB)."}, longest_lived},
 };
 
 }  // namespace
 
-std::span<const LayoutAlgorithm> layout_algorithms() {
-  return kAlgorithms;
+std::span<const Packer> packers() {
+  return kPackers;
 }
 
-Result<LayoutAlgorithm> find_layout(std::string_view name) {
-  std::string known;
-  for (const LayoutAlgorithm& algorithm : kAlgorithms) {
-    if (algorithm.name == name) return algorithm;
-    known += words(known.empty() ? "" : ", ", algorithm.name);
-  }
-  return Error{ErrorCode::unknown_algorithm, words("there is no layout algorithm '", name, "'; there are: ", known)};
+std::span<const LayoutAlgorithm> layout_algorithms() {
+  static const std::vector<LayoutAlgorithm> known = [] {
+    std::vector<LayoutAlgorithm> all;
+    for (const Packer& packer : kPackers) all.push_back(packer.known_as);
+    all.push_back({"exact", "Search: the smallest arena there is, if the work allowed is enough to find it."});
+    return all;
+  }();
+  return known;
 }
 
 }  // namespace lowtide

@@ -14,6 +14,7 @@ namespace lowtide {
 namespace {
 
 constexpr std::size_t kCulprits = 8;
+constexpr std::uint64_t kLayoutSteps = 2'000'000'000;  // about two seconds
 
 // One block for each buffer, and a place for each workspace.
 Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
@@ -28,7 +29,7 @@ Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& li
     if (workspace > Bytes(0)) items.push_back({step, step.next(), workspace});
   }
 
-  const Result<NamedLayout> made = lay_out(items, algorithm);
+  const Result<NamedLayout> made = lay_out(items, {.algorithm = algorithm, .steps = kLayoutSteps});
   if (!made.ok()) return made.error();
   plan.provenance.layout = made->algorithm;
   plan.arena = made->layout.arena;

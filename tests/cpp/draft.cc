@@ -82,7 +82,7 @@ void pack_again(const Graph& graph, Draft& draft, std::mt19937_64& random) {
   for (std::size_t i = 0; i < draft.blocks.size(); ++i) {
     if (!draft.blocks[i].offset) items[i].size = Bytes(0);
   }
-  const Layout layout = unwrap(lay_out(items, "greedy_by_size")).layout;
+  const Layout layout = unwrap(lay_out(items, {.algorithm = "greedy_by_size"})).layout;
   for (std::size_t i = 0; i < draft.blocks.size(); ++i) {
     if (draft.blocks[i].offset) draft.blocks[i].offset = layout.offsets[i];
   }

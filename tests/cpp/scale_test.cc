@@ -128,7 +128,7 @@ TEST(Scale, GreedyBySizeOfTwentyThousand) {
     items.push_back({StepIndex(begin), StepIndex(begin + 1 + length), Bytes(1 + random() % 1'000'000)});
   }
   double seconds = 0;
-  const Layout layout = timed(seconds, [&] { return unwrap(lay_out(items, "greedy_by_size")).layout; });
+  const Layout layout = timed(seconds, [&] { return unwrap(lay_out(items, {.algorithm = "greedy_by_size"})).layout; });
   std::printf("greedy_by_size of 20000 items: %.3f s\n", seconds);
   EXPECT_GT(layout.arena, Bytes(0));
   EXPECT_LE(seconds, kMostSecondsToPlan);

@@ -1,0 +1,223 @@
+// The search for the smallest arena: against brute force where that is possible, and on problems known to be hard.
+//
+//   LOWTIDE_FULL=1   300,000 small problems instead of 20,000, and 20 permutations of the hard ones instead of 3
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "brute_force.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "layout/core_first.h"
+#include "layout/valley_search.h"
+#include "lowtide/layout.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+bool full_size() {
+  return std::getenv("LOWTIDE_FULL") != nullptr;
+}
+
+LayoutItem item(std::size_t begin, std::size_t end, std::uint64_t size, std::uint64_t alignment = 1) {
+  return {StepIndex(begin), StepIndex(end), Bytes(size), Bytes(alignment)};
+}
+
+enum class Kind { plain, aligned, fixed };
+
+// Few steps and few sizes, so that packings are tight. Fixed items lie where a stacking of them puts them.
+std::vector<LayoutItem> small_problem(std::mt19937_64& random, Kind kind) {
+  std::vector<LayoutItem> items;
+  const std::size_t count = 1 + random() % 7;
+  const std::size_t steps = 2 + random() % 7;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t begin = random() % steps;
+    items.push_back(item(begin, begin + 1 + random() % (steps - begin), 1 + random() % 6));
+    if (kind != Kind::plain) items.back().alignment = Bytes(1 + random() % 4);
+    if (kind == Kind::fixed && random() % 4 == 0) {
+      items.back().fixed = Bytes(random() % 10 * items.back().alignment.count());
+    }
+  }
+  return items;
+}
+
+void expect_apart(std::span<const LayoutItem> items, const Layout& layout, const std::string& where) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    EXPECT_EQ(layout.offsets[i].count() % items[i].alignment.count(), 0u) << where;
+    EXPECT_EQ(layout.offsets[i], items[i].fixed.value_or(layout.offsets[i])) << where;
+    EXPECT_LE(layout.offsets[i] + items[i].size, layout.arena) << where;
+    for (std::size_t j = 0; j < i; ++j) {
+      const bool together = items[i].begin < items[j].end && items[j].begin < items[i].end;
+      const bool apart = layout.offsets[i] + items[i].size <= layout.offsets[j] ||
+                         layout.offsets[j] + items[j].size <= layout.offsets[i];
+      ASSERT_TRUE(!together || apart) << where << ", items " << j << " and " << i;
+    }
+  }
+}
+
+void expect_smallest(Kind kind) {
+  const std::uint64_t rounds = (full_size() ? 300'000 : 20'000) / 3;
+  std::uint64_t above_load = 0;
+  std::uint64_t refused = 0;
+  for (std::uint64_t seed = 0; seed < rounds; ++seed) {
+    std::mt19937_64 random(seed);
+    const std::string where = "seed " + std::to_string(seed);
+    const std::vector<LayoutItem> items = small_problem(random, kind);
+    const std::optional<Bytes> smallest = smallest_arena(items);
+    const Result<NamedLayout> made = lay_out(items);
+    ASSERT_EQ(made.ok(), smallest.has_value()) << where;
+    if (!smallest) {
+      EXPECT_EQ(made.error().code, ErrorCode::invalid_item);
+      ++refused;
+      continue;
+    }
+    const Pieces problem = unwrap(to_pieces(items));
+    const auto in_units = [&](Bytes bytes) {
+      return static_cast<Units>((bytes.count() + problem.unit.count() - 1) / problem.unit.count());
+    };
+    const Units units = in_units(*smallest);
+    ASSERT_EQ(in_units(made->layout.arena), units) << where;
+    ASSERT_LE(made->bound, *smallest) << where;
+    ASSERT_EQ(in_units(made->bound + problem.rounding), units) << where << ": not proven";
+    ASSERT_TRUE(problem.rounding > Bytes(0) || made->bound == *smallest) << where;
+    expect_apart(items, made->layout, where);
+
+    if (units > problem.bound) ++above_load;
+    // One unit less is refused, and those who are said to be in each other's way are.
+    Work work = Work::unlimited();
+    const SearchResult less = search_packing(problem, units - 1, {.prove = seed % 2 == 0}, work);
+    ASSERT_EQ(less.verdict, Verdict::infeasible) << where;
+    std::vector<LayoutItem> conflict;
+    for (const std::uint32_t piece : less.conflict) conflict.push_back(items[problem.pieces[piece].item]);
+    ASSERT_GE(in_units(*smallest_arena(conflict)), units) << where << ": " << conflict.size() << " of " << items.size();
+  }
+  std::printf("%lu problems, %lu whose arena is above the most bytes alive, %lu refused\n",
+              static_cast<unsigned long>(rounds), static_cast<unsigned long>(above_load),
+              static_cast<unsigned long>(refused));
+  EXPECT_TRUE(kind == Kind::plain || above_load > 0) << "nothing was left to prove";
+}
+
+TEST(Packing, SmallestOfSevenItems) {
+  expect_smallest(Kind::plain);
+}
+TEST(Packing, SmallestOfSevenAlignedItems) {
+  expect_smallest(Kind::aligned);
+}
+TEST(Packing, SmallestOfSevenItemsSomeOfThemFixed) {
+  expect_smallest(Kind::fixed);
+}
+
+std::vector<LayoutItem> read_csv(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  std::vector<LayoutItem> items;
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::uint64_t id = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint64_t size = 0;
+    char comma = 0;
+    fields >> id >> comma >> begin >> comma >> end >> comma >> size;
+    items.push_back(item(begin, end, size));
+  }
+  return items;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST(Packing, ChallengingProblemsOfMinimalloc) {
+  constexpr Bytes kCapacity(1'048'576);
+  double all = 0;
+  double worst = 0;
+  for (char name = 'A'; name <= 'K'; ++name) {
+    const std::string path = std::string(LOWTIDE_BENCH_DATA) + "/minimalloc/" + name + ".1048576.csv";
+    std::vector<LayoutItem> items = read_csv(path);
+    ASSERT_GT(items.size(), 100u) << path;
+    for (std::uint64_t seed = 0; seed < (full_size() ? 20u : 3u); ++seed) {
+      std::mt19937_64 random(seed);
+      if (seed > 0) std::shuffle(items.begin(), items.end(), random);
+      const auto start = std::chrono::steady_clock::now();
+      const Result<NamedLayout> made = lay_out(items, {.capacity = kCapacity});
+      const double seconds = seconds_since(start);
+      ASSERT_TRUE(made.ok()) << path << ": " << made.error().message;
+      EXPECT_LE(made->layout.arena, kCapacity) << path;
+      expect_apart(items, made->layout, path);
+      all += seconds;
+      worst = std::max(worst, seconds);
+    }
+  }
+  std::printf("all %.3f s, worst %.3f s\n", all, worst);
+}
+
+TEST(Packing, ATooSmallCapacityIsRefusedWithTheItemsThatDoNotFit) {
+  // Each step holds 3 of 4 bytes or less, and yet they do not fit: the long ones split what is left for the others.
+  const std::vector<LayoutItem> items = {item(0, 2, 2), item(1, 3, 1), item(2, 4, 2), item(3, 5, 1), item(9, 10, 1)};
+  const Result<NamedLayout> less = lay_out(items, {.capacity = Bytes(2)});
+  ASSERT_FALSE(less.ok());
+  EXPECT_EQ(less.error().code, ErrorCode::packing_infeasible);
+  EXPECT_EQ(less.error().message,
+            "no layout fits into 2 bytes: 2 of the 5 items already do not, at least 3 bytes are needed");
+  ASSERT_EQ(less.error().infeasible.culprits.size(), 2u);
+  EXPECT_EQ(less.error().infeasible.culprits[0].name, "item 0");
+  EXPECT_EQ(less.error().infeasible.bound, Bytes(3));
+}
+
+TEST(Packing, ItemsThatMakeNoSenseAreRefused) {
+  std::vector<LayoutItem> items = {item(0, 2, 10, 0)};
+  EXPECT_EQ(lay_out(items).error().message, "item 0 has an alignment of 0");
+  items = {item(0, 2, 10, 8)};
+  items[0].fixed = Bytes(12);
+  EXPECT_EQ(lay_out(items).error().message, "item 0 is fixed at offset 12, which is no multiple of its alignment 8");
+  items = {item(0, 2, 10), item(1, 3, 10)};
+  items[0].fixed = Bytes(5);
+  items[1].fixed = Bytes(14);
+  EXPECT_EQ(lay_out(items).error().message, "items 0 and 1 are fixed on the same bytes while both live");
+  items[1].begin = StepIndex(2);
+  EXPECT_EQ(unwrap(lay_out(items)).layout.arena, Bytes(24));
+}
+
+// Many short lives and some long ones, of sizes over three orders of magnitude.
+std::vector<LayoutItem> random_problem(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> share(0.0, 1.0);
+  std::vector<LayoutItem> items;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto begin = static_cast<std::size_t>(share(random) * static_cast<double>(count));
+    const auto life = 1 + static_cast<std::size_t>(-std::log(1 - share(random)) * 100);
+    items.push_back(item(begin, begin + life, 512 * static_cast<std::uint64_t>(std::exp(share(random) * 9.7))));
+  }
+  return items;
+}
+
+TEST(Packing, LargeProblemsReachTheirBound) {
+  for (const std::size_t count : {5'000u, 20'000u}) {
+    const std::vector<LayoutItem> items = random_problem(count, 1);
+    const NamedLayout made = unwrap(lay_out(items, {.steps = 4'000'000'000}));
+    EXPECT_EQ(made.layout.arena, made.bound) << count << " items by " << made.algorithm;
+    EXPECT_EQ(made.algorithm, "core_first");
+    EXPECT_EQ(unwrap(lay_out(items, {.steps = 4'000'000'000})).layout.offsets, made.layout.offsets);
+  }
+}
+
+TEST(Packing, WorkIsLimited) {
+  const std::vector<LayoutItem> items = random_problem(2'000, 2);
+  const NamedLayout little = unwrap(lay_out(items, {.steps = 20'000'000}));
+  const NamedLayout more = unwrap(lay_out(items, {.steps = 2'000'000'000}));
+  EXPECT_LE(more.layout.arena, little.layout.arena);
+  const Result<NamedLayout> none = lay_out(items, {.steps = 100'000'000, .capacity = more.bound - Bytes(1)});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, ErrorCode::packing_infeasible) << "the bound is known without a search";
+}
+
+}  // namespace
+}  // namespace lowtide
