@@ -56,9 +56,9 @@ struct LayoutAlgorithm {
 std::span<const LayoutAlgorithm> layout_algorithms();
 
 struct LayoutOptions {
-  std::string_view algorithm = "auto";  // or the name of one
+  std::string_view algorithm = "auto";   // or the name of one
   std::uint64_t steps = 15'000'000'000;  // of work, about a nanosecond each
-  std::optional<Bytes> capacity = {};   // an arena that is small enough: no smaller one is looked for
+  std::optional<Bytes> capacity = {};    // an arena that is small enough: no smaller one is looked for
 };
 
 struct NamedLayout {
