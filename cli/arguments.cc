@@ -1,6 +1,7 @@
 #include "arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <filesystem>
 #include <span>
 
@@ -11,7 +12,7 @@
 namespace lowtide::cli {
 namespace {
 
-constexpr std::string_view kCommands[] = {"plan", "verify", "inspect"};
+constexpr std::string_view kCommands[] = {"plan", "verify", "inspect", "pack"};
 
 std::string list(std::span<const std::string_view> names) {
   std::string text;
@@ -26,6 +27,18 @@ std::string list(std::string title, std::span<const Algorithm> algorithms) {
     text += "  " + std::string(algorithm.name) + ": " + std::string(algorithm.description) + "\n";
   }
   return text;
+}
+
+std::string layouts(std::string title) {
+  return list(std::move(title), layout_algorithms()) + "  auto: The smallest that these find.\n";
+}
+
+// Why `text` is no whole number of 64 bits; empty if it is one.
+std::string no_whole_number(const std::string& text) {
+  std::uint64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure == std::errc() && end == text.data() + text.size()) return "";
+  return "'" + text + "' is no whole number from 0 to 18446744073709551615";
 }
 
 void add_output_flags(CLI::App& command, CommandLine& line) {
@@ -49,8 +62,7 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
       ->type_name("NAME")
       ->capture_default_str();
   add_output_flags(*command, line);
-  command->footer(list("Orders", order_algorithms()) + "\n" + list("Layouts", layout_algorithms()) +
-                  "  auto: The smallest that these find.\n"
+  command->footer(list("Orders", order_algorithms()) + "\n" + layouts("Layouts") +
                   "\nExamples:\n"
                   "  lowtide plan step.json -o plan.json\n"
                   "  lowtide plan step.json.zst --memory-budget 6GiB --json");
@@ -73,7 +85,7 @@ CLI::App* add_inspect(CLI::App& app, CommandLine& line, InspectArguments& argume
   CLI::App* command = app.add_subcommand("inspect", "Show what a graph or plan holds, and who holds the peak");
   command->add_option("FILE", arguments.file, "A graph or plan file")->required()->type_name("");
   command->add_option("--top", arguments.top, "How many of those who hold the peak to show")
-      ->check(CLI::NonNegativeNumber)
+      ->check(no_whole_number)
       ->type_name("N")
       ->capture_default_str();
   add_output_flags(*command, line);
@@ -84,13 +96,67 @@ CLI::App* add_inspect(CLI::App& app, CommandLine& line, InspectArguments& argume
   return command;
 }
 
-// What is wrong with arguments that are fine one by one.
-std::optional<std::string> contradiction(const PlanArguments& arguments) {
+CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
+  CLI::App* command = app.add_subcommand("pack", "Give buffers with sizes and lives their offsets in a small arena");
+  command->add_option("BUFFERS", arguments.buffers, "A CSV file with the columns id, lower, upper, size")
+      ->required()
+      ->type_name("");
+  command->add_option("-o,--output", arguments.output, "Write the buffers with their offsets here, as CSV")
+      ->type_name("FILE");
+  command
+      ->add_option("--capacity", arguments.capacity, "An arena that is small enough: 6GiB, 800MB, or a number of bytes")
+      ->type_name("AMOUNT");
+  command->add_option("--algorithm", arguments.algorithm, "How to pack")->type_name("NAME")->capture_default_str();
+  command->add_option("--work", arguments.work, "When to stop looking for a smaller arena; a step is about 1 ns")
+      ->check(no_whole_number)
+      ->type_name("STEPS")
+      ->capture_default_str();
+  command->add_flag("--map", arguments.map, "Draw the arena with letters, 80 columns wide");
+  command->add_option("--svg", arguments.svg, "Draw the arena into this SVG file")->type_name("FILE");
+  add_output_flags(*command, line);
+  command->footer(
+      "A buffer takes size bytes in [lower, upper). The columns may come in any order, and two more may be\n"
+      "there: alignment, and offset for buffers that must lie there.\n\n" +
+      layouts("Algorithms") +
+      "\nExamples:\n"
+      "  lowtide pack buffers.csv --map\n"
+      "  lowtide pack buffers.csv -o packed.csv --svg packed.svg\n"
+      "  lowtide pack buffers.csv --capacity 1MiB --json");
+  return command;
+}
+
+bool same_file(const std::string& one, const std::optional<std::string>& other) {
   std::error_code ignored;
-  if (arguments.output && std::filesystem::equivalent(arguments.graph, *arguments.output, ignored)) {
-    return "the plan would overwrite the graph " + arguments.graph;
+  return other && (one == *other || std::filesystem::equivalent(one, *other, ignored));
+}
+
+// What is wrong with arguments that are fine one by one.
+std::optional<UsageError> contradiction(const PlanArguments& arguments, const CommandLine&) {
+  if (!same_file(arguments.graph, arguments.output)) return std::nullopt;
+  return UsageError{"the plan would overwrite the graph " + arguments.graph, "name another file with -o"};
+}
+
+std::optional<UsageError> contradiction(const PackArguments& arguments, const CommandLine& line) {
+  if (arguments.map && (line.json || line.quiet)) {
+    return UsageError{"--map cannot be shown with --json or --quiet", "to draw into a file: --svg FILE"};
+  }
+  const std::string& buffers = arguments.buffers;
+  if (same_file(buffers, arguments.output)) {
+    return UsageError{"the offsets would overwrite the buffers " + buffers, "name another file with -o"};
+  }
+  if (same_file(buffers, arguments.svg) || (arguments.output && same_file(*arguments.output, arguments.svg))) {
+    return UsageError{"the drawing would overwrite " + *arguments.svg, "name another file with --svg"};
   }
   return std::nullopt;
+}
+
+template <typename Arguments>
+void want(CommandLine& line, Arguments arguments) {
+  if (std::optional<UsageError> error = contradiction(arguments, line)) {
+    line.wanted = *std::move(error);
+  } else {
+    line.wanted = std::move(arguments);
+  }
 }
 
 }  // namespace
@@ -109,6 +175,7 @@ CommandLine read_command_line(int argc, char** argv) {
   PlanArguments plan;
   VerifyArguments verify;
   InspectArguments inspect;
+  PackArguments pack;
 
   CLI::App app("Lowtide plans the memory of deep-learning programs.", "lowtide");
   app.get_formatter()->label("REQUIRED", "");
@@ -125,7 +192,8 @@ CommandLine read_command_line(int argc, char** argv) {
              "  lowtide inspect --help");
   const CLI::App* plan_command = add_plan(app, line, plan);
   const CLI::App* verify_command = add_verify(app, line, verify);
-  add_inspect(app, line, inspect);
+  const CLI::App* inspect_command = add_inspect(app, line, inspect);
+  add_pack(app, line, pack);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
 
   try {
@@ -145,12 +213,13 @@ CommandLine read_command_line(int argc, char** argv) {
   }
 
   if (*plan_command) {
-    line.wanted = plan;
-    if (const auto why = contradiction(plan)) line.wanted = UsageError{*why, "name another file with -o"};
+    want(line, plan);
   } else if (*verify_command) {
     line.wanted = verify;
-  } else {
+  } else if (*inspect_command) {
     line.wanted = inspect;
+  } else {
+    want(line, pack);
   }
   return line;
 }

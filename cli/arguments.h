@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
 
+#include "lowtide/layout.h"
 #include "lowtide/plan.h"
 
 namespace lowtide::cli {
@@ -29,6 +31,16 @@ struct InspectArguments {
   std::size_t top = 5;  // how many of those who hold the peak are shown
 };
 
+struct PackArguments {
+  std::string buffers;
+  std::optional<std::string> output;  // none: the offsets are not written
+  std::optional<std::string> svg;     // none: nothing is drawn
+  std::optional<std::string> capacity;
+  std::string algorithm{LayoutOptions().algorithm};
+  std::uint64_t work = LayoutOptions().steps;
+  bool map = false;  // draw it with letters
+};
+
 // Nothing is to be done but to show this: --help, --version.
 struct Answer {
   std::string text;
@@ -40,7 +52,7 @@ struct UsageError {
 };
 
 struct CommandLine {
-  std::variant<PlanArguments, VerifyArguments, InspectArguments, Answer, UsageError> wanted;
+  std::variant<PlanArguments, VerifyArguments, InspectArguments, PackArguments, Answer, UsageError> wanted;
   bool json = false;
   bool quiet = false;
 };

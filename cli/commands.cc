@@ -1,6 +1,5 @@
 #include "commands.h"
 
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -52,14 +51,6 @@ void add_figures(JsonObject& json, const Graph& graph, std::size_t top) {
   json.add("held_by", culprits_json(found.holders));
 }
 
-// A file is written wholly or not at all. A pipe has no such care, and its reader may let us wait for ever.
-std::optional<Uninterrupted> uninterrupted(const std::string& output) {
-  std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(output, ignored);
-  if (std::filesystem::is_other(status)) return std::nullopt;
-  return std::optional<Uninterrupted>(std::in_place);
-}
-
 }  // namespace
 
 std::vector<JsonObject> culprits_json(const std::vector<Culprit>& culprits) {
@@ -93,7 +84,7 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
   Report report{summary(*made), JsonObject().add("ok", true).add("graph", arguments.graph)};
   if (arguments.output) {
     progress.stage("writing");
-    const std::optional<Uninterrupted> until_written = uninterrupted(*arguments.output);
+    const std::optional<Uninterrupted> until_written = uninterrupted_write(*arguments.output);
     if (const Status saved = save_plan(*graph, *made, *arguments.output); !saved.ok()) return saved.error();
     report.text += "\nwritten   " + *arguments.output;
     report.json.add("output", *arguments.output);

@@ -59,15 +59,21 @@ int refuse(const CommandLine& line, const UsageError& error) {
 }
 
 // What to do next, where that is known.
-std::string advice(const Error& error) {
+std::string advice(const CommandLine& line, const Error& error) {
+  const bool packs = std::holds_alternative<PackArguments>(line.wanted);
   switch (error.code) {
     case ErrorCode::memory_infeasible:
       return "a larger --memory-budget or a smaller batch would help; to see who holds the peak: lowtide inspect";
     case ErrorCode::unknown_algorithm:
-      return "what each does: lowtide plan --help";
+      return packs ? "what each does: lowtide pack --help" : "what each does: lowtide plan --help";
     case ErrorCode::invalid_amount:
       return "amounts are written 6GiB, 800MB or 0.6; times 20ms or 1.5s";
+    case ErrorCode::packing_infeasible:
+      return "a larger --capacity would help, or a shorter life of one of these buffers";
+    case ErrorCode::work_limit:
+      return packs ? "more --work or a larger --capacity would help" : "";
     case ErrorCode::wrong_format:
+      if (packs) return "a file of buffers begins with the line id,lower,upper,size";
       return "to see what a file is: lowtide inspect; lowtide verify takes the graph first, then the plan";
     default:
       return "";
@@ -77,15 +83,15 @@ std::string advice(const Error& error) {
 int fail(const CommandLine& line, const Error& error) {
   const int code = exit_code(error.code);
   if (!line.json) {
-    complain("error " + code_text(error.code), error.message, advice(error));
+    complain("error " + code_text(error.code), error.message, advice(line, error));
     return code;
   }
   JsonObject details;
-  details.add("code", code_text(error.code)).add("message", error.message).add("advice", advice(error));
+  details.add("code", code_text(error.code)).add("message", error.message).add("advice", advice(line, error));
   if (code == kInfeasible) {
-    details.add("bound_bytes", error.infeasible.bound)
-        .add("step", error.infeasible.step)
-        .add("culprits", culprits_json(error.infeasible.culprits));
+    details.add("bound_bytes", error.infeasible.bound);
+    if (error.code != ErrorCode::packing_infeasible) details.add("step", error.infeasible.step);
+    details.add("culprits", culprits_json(error.infeasible.culprits));
   }
   return print(
       JsonObject().add("ok", false).add("exit_code", static_cast<unsigned>(code)).add("error", details).text() + "\n",

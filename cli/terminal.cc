@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <string>
+#include <filesystem>
+#include <utility>
 
 namespace lowtide::cli {
 namespace {
@@ -65,6 +66,13 @@ Uninterrupted::Uninterrupted() {
 Uninterrupted::~Uninterrupted() {
   const sigset_t set = signals();
   ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+std::optional<Uninterrupted> uninterrupted_write(const std::string& output) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(output, ignored);
+  if (std::filesystem::is_other(status)) return std::nullopt;
+  return std::optional<Uninterrupted>(std::in_place);
 }
 
 }  // namespace lowtide::cli

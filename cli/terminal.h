@@ -1,6 +1,8 @@
 // terminal.h: what the program does to the terminal it runs on: a line of progress, and how it ends when interrupted.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace lowtide::cli {
@@ -36,5 +38,8 @@ class Uninterrupted {
   Uninterrupted(const Uninterrupted&) = delete;
   Uninterrupted& operator=(const Uninterrupted&) = delete;
 };
+
+// What a write to `output` needs. A pipe has no such care, and its reader may let us wait for ever.
+std::optional<Uninterrupted> uninterrupted_write(const std::string& output);
 
 }  // namespace lowtide::cli

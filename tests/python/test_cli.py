@@ -2,12 +2,10 @@
 
 import json
 import os
-import pty
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,16 +13,10 @@ import pytest
 
 import lowtide
 from lowtide import _core
+from program import CLEAR, PATH, PROGRAM, on_terminal, run
 
-PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-PROGRAM = shutil.which("lowtide", path=PATH) or "lowtide"
-COMMANDS = ["plan", "verify", "inspect"]
-
-
-def run(*arguments: str | bytes, cwd: Path, path: str = PATH) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": path}
-    command = [PROGRAM, *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+COMMANDS = ["plan", "verify", "inspect", "pack"]
+BUFFERS = "id,lower,upper,size\na,0,2,64\nb,0,4,64\nc,2,3,64\nd,2,4,64\n"
 
 
 def build(ops: int, names: str = "h") -> _core.Graph:
@@ -43,12 +35,14 @@ def build(ops: int, names: str = "h") -> _core.Graph:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A directory with step.json (also compressed), plan.json, and other.json, a graph that the plan is not for."""
+    """A directory with step.json (also compressed), plan.json, other.json, a graph that the plan is not for, and
+    buffers.csv."""
     graph = build(3)
     graph.save(str(tmp_path / "step.json"))
     graph.save(str(tmp_path / "step.json.zst"))
     lowtide.plan(graph).save(str(tmp_path / "plan.json"))
     build(4).save(str(tmp_path / "other.json"))
+    (tmp_path / "buffers.csv").write_text(BUFFERS)
     return tmp_path
 
 
@@ -80,6 +74,9 @@ def test_help_shows_commands_and_exit_codes(tmp_path: Path) -> None:
 def test_plan_lists_every_algorithm(tmp_path: Path) -> None:
     text = run("plan", "--help", cwd=tmp_path).stdout
     for name, description in _core.order_algorithms() + _core.layout_algorithms():
+        assert f"  {name}: {description}\n" in text
+    text = run("pack", "--help", cwd=tmp_path).stdout
+    for name, description in _core.layout_algorithms():
         assert f"  {name}: {description}\n" in text
 
 
@@ -158,10 +155,12 @@ def test_every_key_is_documented(files: Path) -> None:
         "inspect plan.json",
         "plan step.json --memory-budget 1",
         "plan",
+        "pack buffers.csv",
+        "pack buffers.csv --capacity 1",
     ]:
         collect(json.loads(run(*line.split(), "--json", cwd=files).stdout))
     assert used - {"parameter"} <= documented  # a role, in resident_by_role
-    words = {"inspect", "file", "graph", "plan", "verify", "null", "output", "kind"}
+    words = {"inspect", "file", "graph", "pack", "plan", "verify", "null", "output", "kind"}
     assert documented - words <= used
 
 
@@ -235,9 +234,21 @@ FAILURES = [
     ("verify step.json", 2, "usage"),
     ("inspect step.json --top -1", 2, "usage"),
     ("inspect step.json --top many", 2, "usage"),
+    ("pack", 2, "usage"),
+    ("pack buffers.csv --map --quiet", 2, "usage"),
+    ("pack buffers.csv --work -1", 2, "usage"),
+    ("pack buffers.csv --work 99999999999999999999", 2, "usage"),
+    ("pack buffers.csv -o buffers.csv", 2, "usage"),
+    ("pack buffers.csv --svg ./buffers.csv", 2, "usage"),
+    ("pack buffers.csv -o new --svg new", 2, "usage"),
+    ("pack buffers.csv --algorithm tightest", 2, "E501"),
+    ("pack buffers.csv --capacity 6G", 2, "E502"),
+    ("pack clash.csv", 2, "E504"),
     ("plan step.json --memory-budget 7KiB", 3, "E301"),
     ("plan step.json --latency-budget 1us", 3, "E302"),
+    ("pack buffers.csv --capacity 191", 3, "E303"),
     ("inspect large.json.zst", 4, "E402"),
+    ("pack buffers.csv --algorithm greedy_by_size --work 0", 4, "E403"),
     ("inspect absent.json", 5, "E604"),
     ("inspect .", 5, "E604"),
     ("inspect step.json/x", 5, "E604"),
@@ -250,6 +261,13 @@ FAILURES = [
     ("plan plan.json", 5, "E601"),
     ("verify plan.json step.json", 5, "E601"),
     ("verify other.json plan.json", 5, "E2"),
+    ("pack absent.csv", 5, "E604"),
+    ("pack buffers.csv -o absent/packed.csv", 5, "E604"),
+    ("pack buffers.csv --svg absent/packed.svg", 5, "E604"),
+    ("pack step.json", 5, "E601"),
+    ("pack noise.json", 5, "E601"),
+    ("pack half.csv", 5, "E603"),
+    ("pack endless.csv", 5, "E107"),
 ]
 
 
@@ -261,6 +279,9 @@ def bad_files(files: Path) -> Path:
     (files / "foreign.json").write_text('{"format": "something-else", "version": 1}')
     text = (files / "step.json").read_bytes()
     (files / "half.json").write_bytes(text[: len(text) // 2])
+    (files / "half.csv").write_text(BUFFERS[:-5])
+    (files / "clash.csv").write_text("id,lower,upper,size,offset\nfirst,0,2,64,0\nfree,0,1,8,\nsecond,1,3,64,32\n")
+    (files / "endless.csv").write_text(f"id,lower,upper,size\nearly,0,1,{1 << 62}\nlate,0,1,{1 << 62}\n")
     build(2, names="h" * (64 << 20)).save(str(files / "large.json.zst"))
     return files
 
@@ -300,28 +321,6 @@ def test_infeasible_in_json(files: Path) -> None:
         {"name": "h1", "role": "activation", "bytes": 1024},
         {"name": "workspace of aten::mul", "role": "workspace", "bytes": 256},
     ]
-
-
-def on_terminal(*arguments: str, cwd: Path) -> tuple[int, str, str]:
-    """Exit code, standard output, and what a terminal at standard error was sent."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen([PROGRAM, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=follower, text=True)
-    os.close(follower)
-    sent = b""
-    while True:
-        try:
-            piece = os.read(leader, 4096)
-        except OSError:  # what Linux gives when the other side is closed
-            break
-        if not piece:
-            break
-        sent += piece
-    os.close(leader)
-    output = process.communicate(timeout=60)[0]
-    return process.returncode, output, sent.decode()
-
-
-CLEAR = "\r\x1b[K"
 
 
 def test_progress_on_a_terminal(files: Path) -> None:
@@ -396,7 +395,7 @@ def test_other_programs_as_commands(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "lowtide: error: 'greet' is no command of lowtide, and there is no program lowtide-greet on the path\n"
-        "lowtide: the commands are plan, verify, inspect\n"
+        "lowtide: the commands are plan, verify, inspect, pack\n"
     )
     (tmp_path / "lowtide-").mkdir()
     (tmp_path / "lowtide-" / "greet").write_text("")
