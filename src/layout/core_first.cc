@@ -38,18 +38,22 @@ class Insertion {
   Insertion(const Pieces& problem, Units capacity, Placed& placed)
       : problem_(problem), capacity_(capacity), placed_(placed), ejected_(problem.pieces.size(), 0.0) {}
 
-  // Answers false when the work is used up.
+  // Answers false when it does not come to an end.
   bool insert_all(Work& work) {
     std::priority_queue<std::pair<Units, std::uint32_t>> waiting;  // the largest first
     for (std::uint32_t p = 0; p < problem_.pieces.size(); ++p) {
       if (!placed_.contains(p)) waiting.emplace(problem_.pieces[p].size, p);
     }
+    // Where it ends well, few pieces find no gap; where many do not, they go on pushing each other about.
+    const std::size_t most_conflicts = 1000 + problem_.pieces.size() / 100;
+    std::size_t conflicts = 0;
     std::uint64_t touched = placed_.touched();
     while (!waiting.empty()) {
       const std::uint32_t piece = waiting.top().second;
       waiting.pop();
       std::optional<Units> offset = placed_.find_gap(piece, capacity_, Placed::Fit::lowest);
       if (!offset) {
+        if (++conflicts > most_conflicts) return false;
         offset = cheapest_place(piece);
         if (!offset) return false;
         for (const std::uint32_t other : in_the_way(piece, *offset)) {

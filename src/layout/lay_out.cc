@@ -10,7 +10,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kCheapShare = 20;  // a cheap algorithm gets one part in this many of the work
+constexpr std::uint64_t kCheapShare = 50;  // a cheap algorithm gets one part in this many of the work
 
 Status check(std::span<const LayoutItem> items) {
   for (std::size_t i = 0; i < items.size(); ++i) {

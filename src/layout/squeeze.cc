@@ -1,6 +1,7 @@
 #include "layout/squeeze.h"
 
 #include <algorithm>
+#include <span>
 
 #include "layout/core_first.h"
 #include "layout/valley_search.h"
@@ -20,6 +21,9 @@ constexpr Attempt kAttempts[] = {
     {1.0, 0.95, 0.06},   {1.0, 0.90, 0.06},   {1.0, 0.99, 0.06},  {1.0, 0.80, 0.50},  {1.001, 0.95, 0.06},
     {1.001, 0.90, 0.06}, {1.003, 0.95, 0.05}, {1.003, 0.9, 0.05}, {1.01, 0.90, 0.05}, {1.03, 0.9, 0.05},
 };
+// Above so many pieces there is work for little more than one.
+constexpr std::size_t kLarge = 200'000;
+constexpr Attempt kFewAttempts[] = {{1.0, 0.80, 0.90}, {1.003, 0.90, 0.10}};
 
 // Runs with a part of the work, and takes from it what was used.
 template <typename Run>
@@ -81,9 +85,11 @@ void squeeze_small(const Pieces& problem, Units enough, Packing& packing, Work& 
 }
 
 void squeeze_large(const Pieces& problem, Units enough, Packing& packing, Work& work) {
+  const std::span<const Attempt> attempts =
+      problem.pieces.size() <= kLarge ? std::span<const Attempt>(kAttempts) : std::span<const Attempt>(kFewAttempts);
   const auto least = static_cast<double>(std::max(packing.bound, enough));
   const auto all = static_cast<double>(work.left());
-  for (const Attempt& attempt : kAttempts) {
+  for (const Attempt& attempt : attempts) {
     const auto capacity = static_cast<Units>(least * attempt.capacity);
     if (packing.top <= capacity) return;
     const auto steps = static_cast<std::uint64_t>(attempt.part * all);
