@@ -209,6 +209,62 @@ TEST(Packing, LargeProblemsReachTheirBound) {
   }
 }
 
+// A square of time and addresses cut into `count` rectangles, some of which are then left out: what is left fits into
+// the square, and often only just.
+std::vector<LayoutItem> cut_square(std::size_t count, double left_out, double across, std::uint64_t seed) {
+  constexpr std::uint64_t kSide = 1024;
+  struct Rectangle {
+    std::uint64_t begin, end, low, high;
+    std::uint64_t area() const { return (end - begin) * (high - low); }
+  };
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> share(0.0, 1.0);
+  std::vector<Rectangle> cut = {{0, kSide, 0, kSide}};
+  while (cut.size() < count) {
+    std::size_t largest = random() % cut.size();  // of six
+    for (int other = 0; other < 5; ++other) {
+      const std::size_t next = random() % cut.size();
+      if (cut[next].area() > cut[largest].area()) largest = next;
+    }
+    Rectangle& first = cut[largest];
+    Rectangle second = first;
+    if (share(random) > across && first.end - first.begin >= 2) {
+      first.end = second.begin = first.begin + 1 + random() % (first.end - first.begin - 1);
+    } else if (first.high - first.low >= 2) {
+      first.high = second.low = first.low + 1 + random() % (first.high - first.low - 1);
+    } else {
+      continue;
+    }
+    cut.push_back(second);
+  }
+  std::vector<LayoutItem> items;
+  for (const Rectangle& piece : cut) {
+    if (share(random) >= left_out) items.push_back(item(piece.begin, piece.end, piece.high - piece.low));
+  }
+  std::shuffle(items.begin(), items.end(), random);
+  return items;
+}
+
+TEST(Packing, CutSquaresFitIntoTheirSide) {
+  const std::size_t problems = full_size() ? 100 : 10;
+  const std::uint64_t steps = full_size() ? 5'000'000'000 : 1'000'000'000;
+  std::size_t solved = 0;
+  for (std::size_t k = 0; k < problems; ++k) {
+    const std::size_t count = full_size() ? 100 + 18 * k % 400 : 100 + 10 * k;
+    const std::vector<LayoutItem> items =
+        cut_square(count, 0.02 * static_cast<double>(k % 3), 0.4 + 0.1 * static_cast<double>(k % 3), k);
+    const Result<NamedLayout> made = lay_out(items, {.steps = steps, .capacity = Bytes(1024)});
+    if (!made.ok()) {
+      EXPECT_EQ(made.error().code, ErrorCode::work_limit) << "they do fit";
+      continue;
+    }
+    expect_apart(items, made->layout, "cut square");
+    ++solved;
+  }
+  std::printf("%zu of %zu cut squares put together again\n", solved, problems);
+  EXPECT_GE(solved, problems * 7 / 10);
+}
+
 TEST(Packing, WorkIsLimited) {
   const std::vector<LayoutItem> items = random_problem(2'000, 2);
   const NamedLayout little = unwrap(lay_out(items, {.steps = 20'000'000}));
