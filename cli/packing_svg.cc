@@ -13,7 +13,7 @@ namespace lowtide::cli {
 namespace {
 
 constexpr std::size_t kMostRectangles = 20'000;  // browsers become slow beyond
-constexpr int kTicks = 4;                        // parts of an axis
+constexpr unsigned kTicks = 4;                   // parts of an axis
 
 // The picture in pixels, and in it the place of the arena.
 constexpr double kWidth = 1100;
@@ -56,12 +56,14 @@ std::string escaped(std::string_view text) {
 // From moments and addresses to pixels.
 struct Scale {
   Window window;
-  double highest;
+  std::uint64_t highest;
 
   double x(std::uint64_t moment) const {
     return kLeft + (kRight - kLeft) * static_cast<double>(moment - window.first) / window.width();
   }
-  double y(Bytes address) const { return kBottom - (kBottom - kTop) * static_cast<double>(address.count()) / highest; }
+  double y(Bytes address) const {
+    return kBottom - (kBottom - kTop) * static_cast<double>(address.count()) / static_cast<double>(highest);
+  }
   double area(const BufferRow& row) const {
     return (x(row.upper) - x(row.lower)) * static_cast<double>(row.size.count());
   }
@@ -100,17 +102,20 @@ std::string rectangle(const BufferRow& row, std::size_t index, const Scale& scal
                row.lower, ", ", row.upper, "), offset ", *row.offset, "</title></rect>\n");
 }
 
+// Where a tick is on an axis from 0 to `whole`, which may be all of 64 bits: no floating-point number holds that.
+std::uint64_t at_tick(std::uint64_t whole, unsigned tick) {
+  return whole / kTicks * tick + whole % kTicks * tick / kTicks;
+}
+
 std::string axes(const Scale& scale) {
   constexpr std::string_view kAxis = "stroke=\"#333\"";
   std::string svg = rule(kLeft, kTop, kLeft, kBottom, kAxis) + rule(kLeft, kBottom, kRight, kBottom, kAxis);
-  for (int tick = 0; tick <= kTicks; ++tick) {
-    const double part = static_cast<double>(tick) / kTicks;
-    const Bytes address(static_cast<std::uint64_t>(scale.highest * part));
-    const std::uint64_t moment = scale.window.first + static_cast<std::uint64_t>(scale.window.width() * part);
-    const std::uint64_t shown = tick == kTicks ? scale.window.last : moment;
+  for (unsigned tick = 0; tick <= kTicks; ++tick) {
+    const Bytes address(at_tick(scale.highest, tick));
+    const std::uint64_t moment = scale.window.first + at_tick(scale.window.last - scale.window.first, tick);
     svg += label(kLeft - 8, scale.y(address) + 4, "end", format_bytes(address));
     const std::string_view anchor = tick == 0 ? "start" : tick == kTicks ? "end" : "middle";
-    svg += label(scale.x(shown), kBottom + 18, anchor, std::to_string(shown));
+    svg += label(scale.x(moment), kBottom + 18, anchor, std::to_string(moment));
   }
   return svg + label((kLeft + kRight) / 2, kBottom + 40, "middle", "time") +
          label(kLeft - 8, kTop - 18, "end", "address");
@@ -120,7 +125,7 @@ std::string axes(const Scale& scale) {
 
 std::string packing_svg(const PackedBuffers& packed, const Mark& mark) {
   const std::uint64_t highest = std::max({packed.arena.count(), mark.height.count(), std::uint64_t{1}});
-  const Scale scale{window_of(packed.rows), static_cast<double>(highest)};
+  const Scale scale{window_of(packed.rows), highest};
   const std::vector<std::size_t> drawn = largest(packed.rows, scale);
   std::string title = words(packed.rows.size(), " buffers in ", format_bytes(packed.arena));
   if (drawn.size() < packed.rows.size()) title += words(", the ", drawn.size(), " largest are drawn");

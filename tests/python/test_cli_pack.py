@@ -212,6 +212,15 @@ def test_svg(files: Path) -> None:
     assert "capacity 1.00 KiB" in (files / "odd.svg").read_text()
 
 
+def test_svg_has_room_for_all_numbers(files: Path) -> None:
+    last = (1 << 64) - 1
+    (files / "wide.csv").write_text(f"id,lower,upper,size\na,0,{last},64\n")
+    done = run("pack", "wide.csv", "--svg", "wide.svg", "--capacity", str(last), "--map", cwd=files)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith(f" {last}\n")
+    labels = [text.text for text in ElementTree.parse(files / "wide.svg").iter(f"{SVG}text")]
+    assert {"0", str(last // 4), str(last // 2), str(last), "12.00 EiB", "16.00 EiB"} <= set(labels)
+
+
 def test_svg_of_very_many_buffers_has_the_largest(files: Path) -> None:
     rows = [f"b{i},{i},{i + 1},{64 if i % 2 else 8}" for i in range(40_000)]
     (files / "many.csv").write_text("id,lower,upper,size\n" + "\n".join(rows) + "\n")
