@@ -10,6 +10,7 @@
 #include "io/disk.h"
 #include "lowtide/budget.h"
 #include "lowtide/buffers.h"
+#include "lowtide/verify.h"
 #include "packing_pictures.h"
 
 namespace lowtide::cli {
@@ -153,6 +154,7 @@ Result<Report> run(const PackArguments& arguments, Progress& progress) {
   const std::vector<LayoutItem> items = to_items(*rows);
   const Result<NamedLayout> made = lay_out(items, options);
   if (!made.ok()) return with_ids(made.error(), *rows);
+  if (const Status right = verify_layout(items, made->layout); !right.ok()) return with_ids(right.error(), *rows);
   for (std::size_t i = 0; i < rows->size(); ++i) (*rows)[i].offset = made->layout.offsets[i];
 
   const Bytes peak = most_alive(items);

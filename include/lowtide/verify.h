@@ -20,6 +20,7 @@
 #pragma once
 
 #include "lowtide/graph.h"
+#include "lowtide/layout.h"
 #include "lowtide/plan.h"
 #include "lowtide/status.h"
 
@@ -28,5 +29,9 @@ namespace lowtide {
 // Success, or the first thing found wrong: an E2xx code and a message that names the op, the block and the bytes
 // concerned. Any plan may be given, however malformed.
 Status verify(const Graph& graph, const Plan& plan);
+
+// The same for a layout alone: every offset is aligned and as fixed, no two items that live together share a byte, and
+// the arena ends where the highest item does. Blocks in messages are items.
+Status verify_layout(std::span<const LayoutItem> items, const Layout& layout);
 
 }  // namespace lowtide

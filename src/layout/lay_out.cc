@@ -16,6 +16,7 @@ Status check(std::span<const LayoutItem> items) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::uint64_t alignment = items[i].alignment.count();
     if (alignment == 0) return Error{ErrorCode::invalid_item, words("item ", i, " has an alignment of 0")};
+    if (items[i].fixed && *items[i].fixed + items[i].size > kMostBytes) return does_not_fit(i, items[i].size);
     if (items[i].fixed && items[i].fixed->count() % alignment != 0) {
       return Error{ErrorCode::invalid_item, words("item ", i, " is fixed at offset ", *items[i].fixed,
                                                   ", which is no multiple of its alignment ", alignment)};
@@ -132,7 +133,8 @@ Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptio
   if (!problem.ok()) return problem.error();
   if (const Status status = check_fixed(*problem); !status.ok()) return status.error();
   const std::uint64_t unit = problem->unit.count();
-  const Units enough = options.capacity ? static_cast<Units>(options.capacity->count() / unit) : 0;
+  const Bytes capacity = std::min(options.capacity.value_or(Bytes(0)), kMostBytes);
+  const Units enough = static_cast<Units>(capacity.count() / unit);
   if (options.capacity && problem->bound > enough && bytes_of(*problem, problem->bound) > *options.capacity) {
     return too_small(*options.capacity, items, *problem, {{}, 0, problem->bound, {}, at_the_bound(*problem)});
   }

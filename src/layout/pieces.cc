@@ -9,8 +9,6 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
-
 struct Event {
   std::uint64_t when;  // twice the step; one more where a life begins, so that what ends there is gone before
   std::uint32_t piece;
@@ -75,7 +73,7 @@ Result<Pieces> to_pieces(std::span<const LayoutItem> items) {
   for (const LayoutItem& item : items) {
     if (!needs_place(item)) continue;
     const std::uint64_t size = divided_up(item.size.count(), unit);
-    if (size > kMostBytes / unit - total || item.alignment.count() > kMostBytes) {
+    if (size > kMostBytes.count() / unit - total || item.alignment > kMostBytes) {
       return does_not_fit(static_cast<std::size_t>(&item - items.data()), item.size);
     }
     total += size;

@@ -21,6 +21,8 @@ namespace lowtide {
 
 using Units = std::int64_t;
 
+constexpr Bytes kMostBytes(std::uint64_t{1} << 62);  // of all items together, and of any offset that is given
+
 struct Piece {
   int begin;  // sections [begin, end)
   int end;

@@ -16,6 +16,7 @@
 #include "layout/core_first.h"
 #include "layout/valley_search.h"
 #include "lowtide/layout.h"
+#include "lowtide/verify.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -48,6 +49,8 @@ std::vector<LayoutItem> small_problem(std::mt19937_64& random, Kind kind) {
 }
 
 void expect_apart(std::span<const LayoutItem> items, const Layout& layout, const std::string& where) {
+  const Status verified = verify_layout(items, layout);
+  ASSERT_TRUE(verified.ok()) << where << ": " << verified.error().message;
   for (std::size_t i = 0; i < items.size(); ++i) {
     EXPECT_EQ(layout.offsets[i].count() % items[i].alignment.count(), 0u) << where;
     EXPECT_EQ(layout.offsets[i], items[i].fixed.value_or(layout.offsets[i])) << where;
@@ -184,6 +187,23 @@ TEST(Packing, ItemsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(lay_out(items).error().message, "items 0 and 1 are fixed on the same bytes while both live");
   items[1].begin = StepIndex(2);
   EXPECT_EQ(unwrap(lay_out(items)).layout.arena, Bytes(24));
+  items[1].fixed = Bytes(std::uint64_t{1} << 63);
+  EXPECT_EQ(lay_out(items).error().code, ErrorCode::size_overflow);
+}
+
+TEST(Packing, WrongLayoutsAreRefused) {
+  std::vector<LayoutItem> items = {item(0, 2, 10, 8), item(1, 3, 6), item(2, 4, 4)};
+  const Layout right{{Bytes(0), Bytes(10), Bytes(0)}, Bytes(16)};
+  EXPECT_TRUE(verify_layout(items, right).ok());
+  const auto code = [&](const Layout& layout) { return verify_layout(items, layout).error().code; };
+  EXPECT_EQ(code({{Bytes(0), Bytes(9), Bytes(0)}, Bytes(15)}), ErrorCode::block_overlap);
+  EXPECT_EQ(code({{Bytes(4), Bytes(14), Bytes(0)}, Bytes(20)}), ErrorCode::misaligned);
+  EXPECT_EQ(code({{Bytes(0), Bytes(10), Bytes(0)}, Bytes(17)}), ErrorCode::wrong_arena);
+  EXPECT_EQ(code({{Bytes(0), Bytes(10), Bytes(0)}, Bytes(15)}), ErrorCode::outside_arena);
+  EXPECT_EQ(code({{Bytes(0), Bytes(10)}, Bytes(16)}), ErrorCode::malformed_plan);
+  EXPECT_EQ(code({{Bytes(0), Bytes::max(), Bytes(0)}, Bytes::max()}), ErrorCode::address_overflow);
+  items[1].fixed = Bytes(12);
+  EXPECT_EQ(code(right), ErrorCode::wrong_block);
 }
 
 // Many short lives and some long ones, of sizes over three orders of magnitude.
