@@ -10,6 +10,7 @@
 namespace lowtide {
 namespace {
 
+constexpr std::uint64_t kMostCovered = 50'000'000;  // 200 MB
 constexpr Units kNever = std::numeric_limits<Units>::max();
 
 __extension__ using Key = unsigned __int128;
@@ -634,6 +635,9 @@ SearchResult ValleySearch<Reasons>::run() {
 }  // namespace
 
 SearchResult search_packing(const Pieces& problem, Units capacity, const SearchOptions& options, Work& work) {
+  std::uint64_t covered = 0;  // what the lists of pieces by section hold
+  for (const Piece& piece : problem.pieces) covered += static_cast<std::uint64_t>(piece.end - piece.begin);
+  if (covered > kMostCovered || !work.spend(4 * covered)) return {};
   const int sections = problem.num_sections();
   if (sections <= 128) return ValleySearch<SectionBits<2>>(problem, capacity, options, work).run();
   if (sections <= 256) return ValleySearch<SectionBits<4>>(problem, capacity, options, work).run();

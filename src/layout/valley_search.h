@@ -39,6 +39,7 @@ struct SearchResult {
   std::uint64_t nodes = 0;
 };
 
+// Gives up at once where the pieces together cover more than fifty million sections.
 SearchResult search_packing(const Pieces& problem, Units capacity, const SearchOptions& options, Work& work);
 
 }  // namespace lowtide
