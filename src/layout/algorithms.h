@@ -1,6 +1,7 @@
 // algorithms.h: every layout algorithm, one function each; registry.cc gives them names.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "graph/words.h"
@@ -18,8 +19,6 @@ Result<Offsets> greedy_by_size(const Pieces& problem, Work& work);
 Result<Offsets> tightest_by_size(const Pieces& problem, Work& work);
 Result<Offsets> longest_lived(const Pieces& problem, Work& work);
 Result<Offsets> skyline(const Pieces& problem, Work& work);
-Result<Offsets> core_first(const Pieces& problem, Work& work);
-Result<Offsets> exact(const Pieces& problem, Work& work);
 
 struct Packer {
   LayoutAlgorithm known_as;
@@ -27,6 +26,16 @@ struct Packer {
 };
 // The cheapest first.
 std::span<const Packer> packers();
+
+// Runs with a part of the work, and takes from it what was used.
+template <typename Run>
+auto with_part(Work& work, std::uint64_t steps, Run run) {
+  Work part(std::min(steps, work.left()));
+  const std::uint64_t given = part.left();
+  auto result = run(part);
+  work.spend(given - part.left());
+  return result;
+}
 
 // What has no bytes or no life needs no place.
 inline bool needs_place(const LayoutItem& item) {

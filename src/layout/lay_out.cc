@@ -73,9 +73,7 @@ Result<Packing> run_cheap(const Pieces& problem, Units enough, Work& work) {
   Bytes arena;  // of the best
   const std::uint64_t share = work.left() / kCheapShare;
   for (const Packer& packer : packers()) {
-    Work part(std::min(share, work.left()));
-    Result<Packing> made = run_one(packer, problem, part);
-    work.spend(share - part.left());
+    Result<Packing> made = with_part(work, share, [&](Work& part) { return run_one(packer, problem, part); });
     if (best && (!made.ok() || (best->ok() && arena_of(problem, made->offsets) >= arena))) continue;
     best = std::move(made);
     if (!best->ok()) continue;

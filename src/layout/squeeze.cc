@@ -25,16 +25,6 @@ constexpr Attempt kAttempts[] = {
 constexpr std::size_t kLarge = 200'000;
 constexpr Attempt kFewAttempts[] = {{1.0, 0.80, 0.90}, {1.003, 0.90, 0.10}};
 
-// Runs with a part of the work, and takes from it what was used.
-template <typename Run>
-auto with_part(Work& work, std::uint64_t steps, Run run) {
-  Work part(std::min(steps, work.left()));
-  const std::uint64_t given = part.left();
-  auto result = run(part);
-  work.spend(given - part.left());
-  return result;
-}
-
 // Packs the core first; answers whether there now is a packing below the capacity.
 bool pack_core(const Pieces& problem, Units capacity, double share, std::uint64_t steps, Packing& packing, Work& work) {
   std::optional<Offsets> found =
@@ -46,8 +36,9 @@ bool pack_core(const Pieces& problem, Units capacity, double share, std::uint64_
   return true;
 }
 
-// First for luck at the lowest capacity that may do, for half of the work. Then, with what is left, for ever better
-// packings or a proof that there is none: between what is proven and what is reached, half way each time.
+// First for luck at the lowest capacity that may do: the whole, then its core, then the whole again. Then, with what is
+// left, for ever better packings or a proof that there is none: between what is proven and what is reached, half way
+// each time.
 void squeeze_small(const Pieces& problem, Units enough, Packing& packing, Work& work) {
   std::uint64_t seed = 0;
   const auto search = [&](Units capacity, std::uint64_t steps, bool prove) {

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 
 #include "brute_force.h"
@@ -15,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "layout/core_first.h"
 #include "layout/valley_search.h"
+#include "lowtide/buffers.h"
 #include "lowtide/layout.h"
 #include "lowtide/verify.h"
 #include "unwrap.h"
@@ -112,24 +111,6 @@ TEST(Packing, SmallestOfSevenItemsSomeOfThemFixed) {
   expect_smallest(Kind::fixed);
 }
 
-std::vector<LayoutItem> read_csv(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  std::vector<LayoutItem> items;
-  while (std::getline(file, line)) {
-    std::istringstream fields(line);
-    std::uint64_t id = 0;
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
-    std::uint64_t size = 0;
-    char comma = 0;
-    fields >> id >> comma >> begin >> comma >> end >> comma >> size;
-    items.push_back(item(begin, end, size));
-  }
-  return items;
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -140,7 +121,7 @@ TEST(Packing, ChallengingProblemsOfMinimalloc) {
   double worst = 0;
   for (char name = 'A'; name <= 'K'; ++name) {
     const std::string path = std::string(LOWTIDE_BENCH_DATA) + "/minimalloc/" + name + ".1048576.csv";
-    std::vector<LayoutItem> items = read_csv(path);
+    std::vector<LayoutItem> items = to_items(unwrap(load_buffers(path)));
     ASSERT_GT(items.size(), 100u) << path;
     for (std::uint64_t seed = 0; seed < (full_size() ? 20u : 3u); ++seed) {
       std::mt19937_64 random(seed);
@@ -159,7 +140,6 @@ TEST(Packing, ChallengingProblemsOfMinimalloc) {
 }
 
 TEST(Packing, ATooSmallCapacityIsRefusedWithTheItemsThatDoNotFit) {
-  // Each step holds 3 of 4 bytes or less, and yet they do not fit: the long ones split what is left for the others.
   const std::vector<LayoutItem> items = {item(0, 2, 2), item(1, 3, 1), item(2, 4, 2), item(3, 5, 1), item(9, 10, 1)};
   const Result<NamedLayout> less = lay_out(items, {.capacity = Bytes(2)});
   ASSERT_FALSE(less.ok());
@@ -169,6 +149,19 @@ TEST(Packing, ATooSmallCapacityIsRefusedWithTheItemsThatDoNotFit) {
   ASSERT_EQ(less.error().infeasible.culprits.size(), 2u);
   EXPECT_EQ(less.error().infeasible.culprits[0].name, "item 0");
   EXPECT_EQ(less.error().infeasible.bound, Bytes(3));
+}
+
+TEST(Packing, ACapacityAboveTheMostAliveIsRefusedByProof) {
+  std::vector<LayoutItem> items = {item(0, 1, 2), item(0, 1, 3), item(4, 5, 1)};
+  items[0].fixed = Bytes(2);  // no room below it for the second
+  const Result<NamedLayout> less = lay_out(items, {.capacity = Bytes(6)});
+  ASSERT_FALSE(less.ok());
+  EXPECT_EQ(less.error().code, ErrorCode::packing_infeasible);
+  EXPECT_EQ(less.error().infeasible.bound, Bytes(7));
+  ASSERT_GE(less.error().infeasible.culprits.size(), 2u);
+  EXPECT_EQ(less.error().infeasible.culprits[0].name, "item 1");
+  EXPECT_EQ(less.error().infeasible.culprits[1].name, "item 0");
+  EXPECT_EQ(unwrap(lay_out(items, {.capacity = Bytes(7)})).layout.arena, Bytes(7));
 }
 
 TEST(Packing, ItemsThatMakeNoSenseAreRefused) {
