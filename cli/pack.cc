@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -152,7 +153,9 @@ Result<Report> run(const PackArguments& arguments, Progress& progress) {
   if (!rows.ok()) return rows.error();
   progress.stage("packing");
   const std::vector<LayoutItem> items = to_items(*rows);
+  const auto start = std::chrono::steady_clock::now();
   const Result<NamedLayout> made = lay_out(items, options);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   if (!made.ok()) return with_ids(made.error(), *rows);
   if (const Status right = verify_layout(items, made->layout); !right.ok()) return with_ids(right.error(), *rows);
   for (std::size_t i = 0; i < rows->size(); ++i) (*rows)[i].offset = made->layout.offsets[i];
@@ -174,7 +177,8 @@ Result<Report> run(const PackArguments& arguments, Progress& progress) {
       .add("bound_bytes", made->bound)
       .add("gap", gap(*made))
       .add("proven", made->layout.arena == made->bound)
-      .add("algorithm", made->algorithm);
+      .add("algorithm", made->algorithm)
+      .add("seconds", taken.count());
   return report;
 }
 
