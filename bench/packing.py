@@ -76,26 +76,29 @@ class Bench:
         print(f"of {sizes.permutations} permutations of the input, the worst any single run of these.\n")
         _print_row("", "buffers", "lowtide", "worst", *(other.name for other in self._others))
         _print_rule(4 + len(self._others))
-        totals = [0.0] * (1 + len(self._others))
+        totals = {packer.name: [0.0, 0.0] for packer in self._packers()}
         for name in sizes.names:
             problem = self._hard(name)
-            runs = [
-                self._pack("challenging", self._ours, problem.permuted(seed), sizes.patience, CAPACITY)
-                for seed in range(sizes.permutations)
-                for _ in range(sizes.repeats)
-            ]
-            cells = [_median_cell(runs, CAPACITY), f"{max(run.cpu_seconds for run in runs):.3f}"]
-            totals[0] += statistics.median(run.cpu_seconds for run in runs)
-            for i, other in enumerate(self._others, 1):
-                theirs = [
-                    self._pack("challenging", other, problem, sizes.patience, CAPACITY) for _ in range(sizes.repeats)
+            cells = []
+            for packer in self._packers():
+                permutations = sizes.permutations if packer is self._ours else 1
+                runs = [
+                    self._pack("challenging", packer, problem.permuted(seed), sizes.patience, CAPACITY)
+                    for seed in range(permutations)
+                    for _ in range(sizes.repeats)
                 ]
-                cells.append(_median_cell(theirs, CAPACITY))
-                totals[i] += statistics.median(run.cpu_seconds for run in theirs)
+                cells.append(_median_cell(runs, CAPACITY))
+                if packer is self._ours:
+                    cells.append(f"{max(run.cpu_seconds for run in runs):.3f}")
+                totals[packer.name][0] += statistics.median(run.cpu_seconds for run in runs)
+                totals[packer.name][1] += statistics.median(run.seconds for run in runs)
             _print_row(name, len(problem), *cells)
-        print("\nCPU s in all: " + ", ".join(f"{p.name} {t:.3f}" for p, t in zip(self._packers(), totals, strict=True)))
-        for other, total in zip(self._others, totals[1:], strict=True):
-            print(f"lowtide / {other.name}: {totals[0] / total:.5f} (1 / {total / totals[0]:.0f})")
+        ours = totals[self._ours.name]
+        print("\nSums of the medians, and ours as a share of them:\n")
+        _print_row("", "CPU s", "packing s", "ours / CPU s", "ours / packing s")
+        _print_rule(5)
+        for name, (cpu, packing) in totals.items():
+            _print_row(name, f"{cpu:.3f}", f"{packing:.3f}", f"{ours[0] / cpu:.5f}", f"{ours[1] / packing:.5f}")
 
     def fresh(self) -> None:
         sizes = self._sizes
