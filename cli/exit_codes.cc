@@ -17,13 +17,14 @@ constexpr Row kTable[] = {
     {kUsage, "5", "usage: no such command or option, or an option that makes no sense (E5xx)"},
     {kInfeasible, "3", "infeasible: the budget cannot be kept (E3xx)"},
     {kLimit, "4", "limit reached: the input is larger than what is allowed (E4xx)"},
-    {kInvalidInput, "126", "invalid input: a wrong graph (E1xx), plan (E2xx) or file (E6xx)"},
+    {kInvalidInput, "126", "invalid input: a wrong graph (E1xx), plan (E2xx), item (E504) or file (E6xx)"},
     {kInterrupted, "", "interrupted"},
 };
 
 }  // namespace
 
 int exit_code(ErrorCode code) {
+  if (code == ErrorCode::invalid_item) return kInvalidInput;  // among the options, but it comes from a file
   const char hundreds = static_cast<char>('0' + static_cast<std::uint16_t>(code) / 100);
   for (const Row& row : kTable) {
     if (row.hundreds.find(hundreds) != row.hundreds.npos) return row.exit_code;
