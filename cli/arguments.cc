@@ -98,10 +98,12 @@ CLI::App* add_inspect(CLI::App& app, CommandLine& line, InspectArguments& argume
 
 CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
   CLI::App* command = app.add_subcommand("pack", "Give buffers with sizes and lives their offsets in a small arena");
-  command->add_option("BUFFERS", arguments.buffers, "A CSV file with the columns id, lower, upper, size")
+  command->add_option("BUFFERS", arguments.buffers, "A CSV or JSON file of buffers with id, lower, upper, size")
       ->required()
       ->type_name("");
-  command->add_option("-o,--output", arguments.output, "Write the buffers with their offsets here, as CSV")
+  command
+      ->add_option("-o,--output", arguments.output,
+                   "Write the buffers with their offsets here; JSON if it ends in .json")
       ->type_name("FILE");
   command
       ->add_option("--capacity", arguments.capacity, "An arena that is small enough: 6GiB, 800MB, or a number of bytes")
@@ -115,7 +117,7 @@ CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
   command->add_option("--svg", arguments.svg, "Draw the arena into this SVG file")->type_name("FILE");
   add_output_flags(*command, line);
   command->footer(
-      "A buffer takes size bytes in [lower, upper). The columns may come in any order, and two more may be\n"
+      "A buffer takes size bytes in [lower, upper). Columns and fields may come in any order, and two more may be\n"
       "there: alignment, and offset for buffers that must lie there.\n\n" +
       layouts("Algorithms") +
       "\nExamples:\n"

@@ -26,7 +26,7 @@ Result<Report> run(const VerifyArguments& arguments, Progress& progress);
 // What a graph or plan file holds.
 Result<Report> run(const InspectArguments& arguments, Progress& progress);
 
-// Packs the buffers of a CSV file and, if they are named, writes the offsets and a drawing of them.
+// Packs the buffers of a file and, if they are named, writes the offsets and a drawing of them.
 Result<Report> run(const PackArguments& arguments, Progress& progress);
 
 // Who holds memory, as every answer lists them.

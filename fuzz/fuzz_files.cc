@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "expect.h"
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
 #include "lowtide/summary.h"
@@ -36,12 +36,6 @@ class MemoryFile {
  private:
   int number_;
 };
-
-void expect(bool right, const char* what) {
-  if (right) return;
-  std::fprintf(stderr, "expected that %s\n", what);
-  std::abort();
-}
 
 constexpr std::size_t kMostOpsToPlan = 1000;
 

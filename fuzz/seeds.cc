@@ -1,10 +1,12 @@
-// seeds DIRECTORY: small graphs with their plans, for fuzz_files.cc to start from; some graphs and plans compressed.
+// seeds DIRECTORY: what the fuzzers start from. For fuzz_files.cc small graphs with their plans, some of them
+// compressed; for fuzz_buffers.cc the buffers of the same graphs, as CSV and as JSON.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
 
+#include "lowtide/buffers.h"
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
 #include "random_graph.h"
@@ -21,13 +23,30 @@ void write_pair(const Graph& graph, const std::filesystem::path& path) {
   std::ofstream(path, std::ios::binary) << graph_text(graph) << '\0' << plan_text(unwrap(plan(graph)));
 }
 
-void write_seeds(const std::filesystem::path& directory) {
+void write_buffers(const Graph& graph, const std::filesystem::path& path) {
+  std::vector<BufferRow> rows;
+  for (const Block& block : unwrap(plan(graph)).blocks) {
+    const Bytes size = graph.buffer(block.buffer).size;
+    rows.push_back({std::to_string(rows.size()), block.begin.value(), block.end.value(), size});
+    if (rows.size() % 3 == 0) rows.back().alignment = kAlignment;
+    if (rows.size() % 5 == 0) rows.back().offset = block.offset;
+  }
+  for (const BufferFormat format : {BufferFormat::csv, BufferFormat::json}) {
+    std::ofstream(path.string() + (format == BufferFormat::csv ? ".csv" : ".json")) << buffers_text(rows, format);
+  }
+}
+
+void write_seeds(const std::filesystem::path& root) {
+  const std::filesystem::path directory = root / "files";
+  const std::filesystem::path buffers = root / "buffers";
   std::filesystem::create_directories(directory);
+  std::filesystem::create_directories(buffers);
   for (std::uint64_t seed = 0; seed < kGraphs; ++seed) {
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
     const std::string name = "random-" + std::to_string(seed);
     write_pair(graph, directory / name);
+    write_buffers(graph, buffers / name);
     if (seed >= kCompressed) continue;
     unwrap(save_graph(graph, directory / (name + ".graph.zst")));
     unwrap(save_plan(graph, unwrap(plan(graph)), directory / (name + ".plan.zst")));

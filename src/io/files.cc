@@ -1,19 +1,11 @@
 #include "lowtide/files.h"
 
-#include <cstring>
-
 #include "io/disk.h"
 #include "io/formats.h"
 #include "lowtide/verify.h"
 
 namespace lowtide {
 namespace {
-
-Text copied(std::string_view text) {
-  Text copy = Text::with_room(text.size());
-  if (!text.empty()) std::memcpy(copy.chars.get(), text.data(), text.size());
-  return copy;
-}
 
 template <typename Write>
 std::string whole(Write write) {
@@ -34,7 +26,7 @@ Status save(const std::filesystem::path& path, Write write) {
 }  // namespace
 
 Result<Graph> parse_graph(std::string_view text) {
-  return read_graph(copied(text), "the text");
+  return read_graph(Text::copy_of(text), "the text");
 }
 
 Result<Graph> load_graph(const std::filesystem::path& path) {
@@ -52,7 +44,7 @@ Status save_graph(const Graph& graph, const std::filesystem::path& path) {
 }
 
 Result<Plan> parse_plan(std::string_view text) {
-  return read_plan(copied(text), "the text");
+  return read_plan(Text::copy_of(text), "the text");
 }
 
 Result<Plan> load_plan(const std::filesystem::path& path) {

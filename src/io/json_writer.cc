@@ -13,11 +13,17 @@ constexpr std::size_t kPiece = std::size_t{1} << 20;
 
 }  // namespace
 
+void JsonWriter::open() {
+  text_ += '{';
+}
+
 void JsonWriter::open(std::string_view format, unsigned version) {
-  text_ += "{\"format\":";
+  open();
+  text_ += "\"format\":";
   append_quoted(text_, format);
   text_ += ",\n\"version\":";
   append_number(std::uint64_t{version});
+  first_section_ = false;
 }
 
 void JsonWriter::close() {
@@ -26,10 +32,15 @@ void JsonWriter::close() {
   text_.clear();
 }
 
-void JsonWriter::open_list(std::string_view name) {
-  text_ += ",\n\"";
+void JsonWriter::open_section(std::string_view name, char bracket) {
+  text_ += std::exchange(first_section_, false) ? "\"" : ",\n\"";
   text_ += name;
-  text_ += "\":[";
+  text_ += "\":";
+  text_ += bracket;
+}
+
+void JsonWriter::open_list(std::string_view name) {
+  open_section(name, '[');
   first_row_ = true;
 }
 
@@ -38,9 +49,7 @@ void JsonWriter::close_list() {
 }
 
 void JsonWriter::open_object(std::string_view name) {
-  text_ += ",\n\"";
-  text_ += name;
-  text_ += "\":{";
+  open_section(name, '{');
   first_field_ = true;
 }
 

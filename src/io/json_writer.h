@@ -26,6 +26,7 @@ class JsonWriter {
   // `drain` is given the text piece by piece, in order.
   explicit JsonWriter(std::function<void(std::string_view)> drain) : drain_(std::move(drain)) {}
 
+  void open();
   void open(std::string_view format, unsigned version);
   void close();
 
@@ -60,6 +61,7 @@ class JsonWriter {
   }
 
  private:
+  void open_section(std::string_view name, char bracket);
   void key(std::string_view name);
   void append_number(std::uint64_t number);
   void append_number(std::int64_t number);
@@ -67,6 +69,7 @@ class JsonWriter {
 
   std::function<void(std::string_view)> drain_;
   std::string text_;
+  bool first_section_ = true;
   bool first_row_ = true;
   bool first_field_ = true;
 };

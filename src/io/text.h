@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -18,6 +19,11 @@ struct Text {
   // Room for `size` bytes and the padding, not filled in.
   static Text with_room(std::size_t size) {
     return {std::make_unique_for_overwrite<char[]>(size + kTextPadding), size, size};
+  }
+  static Text copy_of(std::string_view text) {
+    Text copy = with_room(text.size());
+    if (!text.empty()) std::memcpy(copy.chars.get(), text.data(), text.size());
+    return copy;
   }
   std::string_view view() const { return {chars.get(), size}; }
 };

@@ -105,6 +105,32 @@ def test_json(files: Path) -> None:
     }
 
 
+def test_json_files(files: Path) -> None:
+    assert run("pack", "buffers.csv", "-o", "packed.csv", cwd=files).returncode == 0
+    assert run("pack", "buffers.csv", "-o", "packed.json", cwd=files).returncode == 0
+    rows = json.loads((files / "packed.json").read_text())["buffers"]
+    assert [{key: str(value) for key, value in row.items()} for row in rows] == table(files / "packed.csv")
+
+    free = [{key: row[key] for key in row if key != "offset"} for row in rows]
+    (files / "buffers.json").write_text(json.dumps({"buffers": free}, indent=2))
+    assert run("pack", "buffers.json", "-o", "again.csv", cwd=files).returncode == 0
+    assert (files / "again.csv").read_bytes() == (files / "packed.csv").read_bytes()
+
+    (files / "buffers.json").write_text(json.dumps({"buffers": [*free, {"id": "e", "lower": 0, "upper": "later"}]}))
+    done = run("pack", "buffers.json", cwd=files)
+    assert done.returncode == 5
+    assert "error E603: buffers.json: buffers[4].upper: expected a whole number" in done.stderr
+
+
+def test_the_documented_files_are_the_same(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "formats.md").read_text().partition("\n## Buffers\n")[2]
+    for kind in ("text", "json"):
+        example = page.partition(f"```{kind}\n")[2].partition("```")[0]
+        (tmp_path / kind).write_text(example)
+        assert run("pack", kind, "-o", f"{kind}.csv", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "text.csv").read_bytes() == (tmp_path / "json.csv").read_bytes()
+
+
 def test_a_hard_one_is_packed_and_proven(files: Path) -> None:
     problem = str(HARD / "A.1048576.csv")
     answer = json.loads(run("pack", problem, "-o", "packed.csv", "--json", cwd=files).stdout)
