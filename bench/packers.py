@@ -114,7 +114,11 @@ class Minimalloc:
 
 
 class Supermalloc:
-    """The strongest of omnimalloc's allocators; its seconds are those of the clock, however many threads."""
+    """The strongest of omnimalloc's allocators.
+
+    Its limit is of the clock, however many threads it has; a round of its search that finds an arena goes on to the
+    limit if any thread still looks for a smaller one.
+    """
 
     def __init__(self, threads: int = 12) -> None:
         self.name = f"supermalloc, {threads} threads"

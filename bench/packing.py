@@ -19,6 +19,7 @@ are of processor time, so that a busy machine changes no answer. Ours runs on on
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -28,7 +29,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from packers import Answer, Lowtide, Packer, competitors
 from packing_problems import Problem, make, read
@@ -37,7 +38,6 @@ CHALLENGING = Path(__file__).parent / "data" / "minimalloc"
 CAPACITY = 1048576
 MIB = 2**20
 FRESH = {"slicing": (100, 500), "filled": (100, 1000), "zoo": (100, 2000)}  # families, from and to how many buffers
-Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +61,17 @@ QUICK = Sizes("CK", 2, 1, 20, 6, 1, 1, (1_000, 4_000), 2, 0.1, ("alexnet",))
 
 
 class Bench:
-    """One run: prints tables, and keeps all that was measured."""
+    """One run: prints tables, and logs every single answer."""
 
-    def __init__(self, sizes: Sizes, ours: Packer, others: Sequence[Packer], traces: Path | None) -> None:
+    def __init__(
+        self, sizes: Sizes, ours: Packer, others: Sequence[Packer], traces: Path | None, log: TextIO | None
+    ) -> None:
         self._sizes = sizes
         self._ours = ours
         self._others = others
         self._traces = traces
-        self.records: list[Record] = []
+        self._log = log
+        self.wrong: list[str] = []
 
     def challenging(self) -> None:
         sizes = self._sizes
@@ -145,9 +148,13 @@ class Bench:
         for name in self._sizes.names:
             problem = self._hard(name)
             answer = self._pack("prove", self._ours, problem, seconds)
-            assert answer.arena is not None and answer.bound is not None
-            proven += answer.arena == answer.bound
-            gap = "proven" if answer.arena == answer.bound else f"{100 * (answer.arena / answer.bound - 1):.2f} %"
+            if answer.arena is None or answer.bound is None:
+                gap = answer.verdict
+            elif answer.arena > answer.bound:
+                gap = f"{100 * (answer.arena / answer.bound - 1):.2f} %"
+            else:
+                gap = "proven"
+                proven += 1
             _print_row(name, problem.bound, answer.bound, answer.arena, gap, f"{answer.cpu_seconds:.2f}")
         print(f"\nproven: {proven} of {len(self._sizes.names)}")
 
@@ -200,8 +207,8 @@ class Bench:
         import zoo as models  # needs PyTorch, which no other section does
         import zoo_packing
 
-        rows = zoo_packing.print_table(self._sizes.models or models.names())
-        self.records += [{"section": "zoo", **dataclasses.asdict(row)} for row in rows]
+        for row in zoo_packing.print_table(self._sizes.models or models.names()):
+            self._keep({"section": "zoo", **dataclasses.asdict(row)})
 
     def _packers(self) -> list[Packer]:
         return [self._ours, *self._others]
@@ -215,9 +222,15 @@ class Bench:
         answer = packer.pack(problem, seconds, capacity)
         if answer.verdict == "infeasible" and capacity is not None and capacity >= (problem.fits or math.inf):
             answer = dataclasses.replace(answer, verdict="wrong: it does fit")
+        if answer.wrong:
+            self.wrong.append(f"{packer.name} on {problem.name}: {answer.verdict}")
         record = {"section": section, "packer": packer.name, "problem": problem.name, "buffers": len(problem)}
-        self.records.append(record | {"most_alive": problem.bound, "capacity": capacity} | dataclasses.asdict(answer))
+        self._keep(record | {"most_alive": problem.bound, "capacity": capacity} | dataclasses.asdict(answer))
         return answer
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        if self._log is not None:
+            print(json.dumps(record), file=self._log, flush=True)
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
@@ -274,7 +287,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minimalloc", metavar="PROGRAM", help="minimalloc's program")
     parser.add_argument("--lowtide", metavar="PROGRAM", help="our program, if it is not the one on the path")
     parser.add_argument("--traces", metavar="DIRECTORY", type=Path, help="CSV files for the section traces")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write every single answer here")
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="write every single answer here, an object a line, as they come"
+    )
     parser.add_argument("--quick", action="store_true", help="only a trial, of seconds")
     sizes = parser.add_argument_group("how much is measured")
     for field in dataclasses.fields(Sizes):
@@ -290,18 +305,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if program is None:
         parser.error("the program lowtide is not on the path: --lowtide PROGRAM")
     others, absent = competitors(options.minimalloc)
-    bench = Bench(_sizes(options), Lowtide(program), others, options.traces)
     for text in absent:
         print(text)
-    for name in options.sections or SECTIONS:
-        print(f"\n## {name}\n")
-        SECTIONS[name](bench)
-    if options.json is not None:
-        options.json.write_text(json.dumps(bench.records, indent=0) + "\n")
-    wrong = [record for record in bench.records if record.get("verdict", "").startswith("wrong")]
-    for record in wrong:
-        print(f"\n{record['packer']} on {record['problem']}: {record['verdict']}")
-    return 1 if wrong else 0
+    with options.json.open("w") if options.json else contextlib.nullcontext() as log:
+        bench = Bench(_sizes(options), Lowtide(program), others, options.traces, log)
+        for name in options.sections or SECTIONS:
+            print(f"\n## {name}\n")
+            SECTIONS[name](bench)
+    for text in bench.wrong:
+        print(f"\n{text}")
+    return 1 if bench.wrong else 0
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_benchmark_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     make("zoo", 300, 1).write(tmp_path / "window.csv")
     arguments = ["--quick", "--lowtide", PROGRAM, "--traces", str(tmp_path), "--json", str(tmp_path / "all.json")]
     assert packing.main([*arguments, *packing.SECTIONS]) == 0
-    records = json.loads((tmp_path / "all.json").read_text())
+    records = [json.loads(line) for line in (tmp_path / "all.json").read_text().splitlines()]
     assert {record["section"] for record in records} == set(packing.SECTIONS)
     ours = [record for record in records if record.get("packer") == "lowtide"]
     assert all(record["verdict"] == "packed" for record in ours if record["section"] != "fresh")
