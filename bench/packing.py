@@ -214,7 +214,7 @@ class Bench:
         return [self._ours, *self._others]
 
     def _hard(self, name: str) -> Problem:
-        return read(CHALLENGING / f"{name}.{CAPACITY}.csv")
+        return dataclasses.replace(read(CHALLENGING / f"{name}.{CAPACITY}.csv"), name=name)
 
     def _pack(
         self, section: str, packer: Packer, problem: Problem, seconds: float | None, capacity: int | None = None

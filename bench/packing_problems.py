@@ -75,7 +75,8 @@ def read(path: Path) -> Problem:
         names = file.readline().strip().split(",")
         rows = np.loadtxt(file, dtype=np.int64, delimiter=",", ndmin=2)
     column = {name: rows[:, i] for i, name in enumerate(names)}
-    return Problem(path.name.split(".")[0], column["lower"], column["upper"], column["size"], ids=column["id"])
+    name = path.name.removesuffix(".gz").removesuffix(".csv")
+    return Problem(name, column["lower"], column["upper"], column["size"], ids=column["id"])
 
 
 def make(family: str, size: int, seed: int) -> Problem:
