@@ -175,10 +175,9 @@ class Bench:
 
     def scale(self) -> None:
         sizes = self._sizes
-        print(
-            f"Ours, the worst of {sizes.seeds} seeds in each column, with work of about {sizes.scale_seconds} s. Slope:"
-        )
-        print("the power of the size by which the seconds grew from the row above.\n")
+        work = "that is its default" if sizes.scale_seconds is None else f"of about {sizes.scale_seconds} s"
+        print(f"Ours, with the work {work}: the worst of {sizes.seeds} seeds in each column. Slope: the power of the")
+        print("size by which the seconds grew from the row above.\n")
         _print_row("family", "buffers", "arena / bound", "at the bound", "seconds", "CPU s", "peak MiB", "slope")
         _print_rule(8)
         above = []
