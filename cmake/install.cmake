@@ -14,4 +14,4 @@ configure_package_config_file(cmake/lowtideConfig.cmake.in ${PROJECT_BINARY_DIR}
 # Until 1.0 a minor version may rename things.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lowtideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lowtideConfig.cmake ${PROJECT_BINARY_DIR}/lowtideConfigVersion.cmake
-  DESTINATION ${package_dir} COMPONENT development)
+  cmake/FindHighs.cmake DESTINATION ${package_dir} COMPONENT development)

@@ -430,4 +430,4 @@ def test_runs_without_python(files: Path) -> None:
     with open(PROGRAM, "rb") as program:
         assert program.read(4) == b"\x7fELF"
     linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
-    assert "python" not in linked and "torch" not in linked
+    assert "libpython" not in linked and "libtorch" not in linked
