@@ -30,7 +30,7 @@ std::string list(std::string title, std::span<const Algorithm> algorithms) {
 }
 
 std::string layouts(std::string title) {
-  return list(std::move(title), layout_algorithms()) + "  auto: The smallest that these find.\n";
+  return list(std::move(title), layout_algorithms()) + "  auto: The smallest that these find, the programs left out.\n";
 }
 
 // Why `text` is no whole number of 64 bits; empty if it is one.

@@ -27,6 +27,22 @@ struct Packer {
 // The cheapest first.
 std::span<const Packer> packers();
 
+struct ProvenOffsets {
+  Offsets offsets;
+  Units bound;  // no packing has a lower top
+};
+
+// E403 for problems that are too large, and if `work` does not suffice to find anything.
+Result<ProvenOffsets> sekiyama_program(const Pieces& problem, Work& work);
+Result<ProvenOffsets> model_program(const Pieces& problem, Work& work);
+
+// Slow, and here to be compared with: no part of "auto".
+struct Reference {
+  LayoutAlgorithm known_as;
+  Result<ProvenOffsets> (*run)(const Pieces& problem, Work& work);
+};
+std::span<const Reference> references();
+
 // Runs with a part of the work, and takes from it what was used.
 template <typename Run>
 auto with_part(Work& work, std::uint64_t steps, Run run) {

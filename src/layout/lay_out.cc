@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,6 +68,16 @@ Result<Packing> run_one(const Packer& packer, const Pieces& problem, Work& work)
   return packing;
 }
 
+Result<Packing> run_reference(const Reference& reference, const Pieces& problem, Work& work) {
+  Result<ProvenOffsets> made = reference.run(problem, work);
+  if (!made.ok()) return made.error();
+  Packing packing{std::move(made->offsets), 0, std::max(problem.bound, made->bound), reference.known_as.name, {}};
+  packing.top = top_of(problem, packing.offsets);
+  packing.conflict.resize(problem.pieces.size());  // it says no more than that all of them are in each other's way
+  std::iota(packing.conflict.begin(), packing.conflict.end(), 0u);
+  return packing;
+}
+
 // The best of the cheap ones; the first that is good enough ends the search.
 Result<Packing> run_cheap(const Pieces& problem, Units enough, Work& work) {
   std::optional<Result<Packing>> best;
@@ -93,6 +104,10 @@ Result<Packing> run_named(std::string_view name, const Pieces& problem, Units en
   for (const Packer& packer : packers()) {
     if (packer.known_as.name == name) return run_one(packer, problem, work);
     known += words(packer.known_as.name, ", ");
+  }
+  for (const Reference& reference : references()) {
+    if (reference.known_as.name == name) return run_reference(reference, problem, work);
+    known += words(reference.known_as.name, ", ");
   }
   return Error{ErrorCode::unknown_algorithm,
                words("there is no layout algorithm '", name, "'; there are: ", known, "exact, auto")};

@@ -14,10 +14,21 @@ constexpr std::array kPackers = {
     Packer{{"longest_lived", "Longest life first, each into the gap that it fills best (LLFB)."}, longest_lived},
 };
 
+constexpr std::array kReferences = {
+    Reference{{"sekiyama_program", "The integer program of Sekiyama et al., as they write it, solved by HiGHS."},
+              sekiyama_program},
+    Reference{{"model_program", "The address constraints of MODeL, with bounds as tight as can be, solved by HiGHS."},
+              model_program},
+};
+
 }  // namespace
 
 std::span<const Packer> packers() {
   return kPackers;
+}
+
+std::span<const Reference> references() {
+  return kReferences;
 }
 
 std::span<const LayoutAlgorithm> layout_algorithms() {
@@ -25,6 +36,7 @@ std::span<const LayoutAlgorithm> layout_algorithms() {
     std::vector<LayoutAlgorithm> all;
     for (const Packer& packer : kPackers) all.push_back(packer.known_as);
     all.push_back({"exact", "Search: the smallest arena there is, if the work allowed is enough to find it."});
+    for (const Reference& reference : kReferences) all.push_back(reference.known_as);
     return all;
   }();
   return known;

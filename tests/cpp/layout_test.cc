@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "layout/gaps.h"
+#include "quick_layouts.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -153,19 +154,13 @@ void expect_right(std::span<const LayoutItem> items, const NamedLayout& made, co
   EXPECT_EQ(layout.arena, highest) << where << ": " << made.algorithm;
 }
 
-std::vector<std::string_view> all_names() {
-  std::vector<std::string_view> names = {"auto"};
-  for (const LayoutAlgorithm& algorithm : layout_algorithms()) names.push_back(algorithm.name);
-  return names;
-}
-
-// Every registered algorithm and the choice among them, on random items, pair by pair.
+// Every quick algorithm and the choice among them, on random items, pair by pair.
 TEST(Layout, EveryAlgorithmKeepsApartWhatLivesTogether) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const std::string where = "seed " + std::to_string(seed);
     std::mt19937_64 random(seed);
     const std::vector<LayoutItem> items = random_items(random, random() % 40, 20, 8);
-    for (const std::string_view name : all_names()) {
+    for (const std::string_view name : quick_layouts()) {
       const NamedLayout made = unwrap(lay_out(items, {.algorithm = name, .steps = kSteps}));
       expect_right(items, made, where);
       EXPECT_EQ(unwrap(lay_out(items, {.algorithm = name, .steps = kSteps})).layout.offsets, made.layout.offsets)
@@ -179,7 +174,7 @@ TEST(Layout, SparseAndDense) {
   for (const std::size_t life : {4u, 3000u}) {
     std::mt19937_64 random(life);
     const std::vector<LayoutItem> items = random_items(random, 2000, 3000, life);
-    for (const std::string_view name : all_names())
+    for (const std::string_view name : quick_layouts())
       expect_right(items, unwrap(lay_out(items, {.algorithm = name, .steps = kSteps})), "random items");
   }
 }
@@ -190,9 +185,9 @@ TEST(Layout, AutoTakesTheSmallest) {
     std::mt19937_64 random(seed);
     const std::vector<LayoutItem> items = random_items(random, 100, 50, 20);
     const NamedLayout chosen = unwrap(lay_out(items, {.steps = kSteps}));
-    for (const LayoutAlgorithm& algorithm : layout_algorithms()) {
-      const Bytes arena = unwrap(lay_out(items, {.algorithm = algorithm.name, .steps = kSteps})).layout.arena;
-      EXPECT_LE(chosen.layout.arena, arena) << "seed " << seed << ": " << algorithm.name;
+    for (const std::string_view name : quick_layouts()) {
+      const Bytes arena = unwrap(lay_out(items, {.algorithm = name, .steps = kSteps})).layout.arena;
+      EXPECT_LE(chosen.layout.arena, arena) << "seed " << seed << ": " << name;
       differ += arena > chosen.layout.arena ? 1 : 0;
     }
   }
@@ -211,7 +206,7 @@ TEST(Layout, WorkIsLimited) {
 
 TEST(Layout, SizesThatDoNotFitAreRefused) {
   const std::vector<LayoutItem> items = {item(0, 1, ~std::uint64_t{0} / 2), item(0, 1, ~std::uint64_t{0} / 2 + 2)};
-  for (const std::string_view name : all_names()) {
+  for (const std::string_view name : quick_layouts()) {
     EXPECT_EQ(lay_out(items, {.algorithm = name}).error().code, ErrorCode::size_overflow) << name;
   }
 }

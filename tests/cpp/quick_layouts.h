@@ -1,0 +1,18 @@
+// quick_layouts.h: the names of all layout algorithms but the references, which are too slow for most tests and have
+// one of their own, address_programs_test.cc.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "layout/algorithms.h"
+
+namespace lowtide {
+
+inline std::vector<std::string_view> quick_layouts() {
+  std::vector<std::string_view> names = {"auto", "exact"};
+  for (const Packer& packer : packers()) names.push_back(packer.known_as.name);
+  return names;
+}
+
+}  // namespace lowtide
