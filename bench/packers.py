@@ -70,7 +70,7 @@ class Lowtide:
         with tempfile.TemporaryDirectory() as directory:
             path, output = Path(directory) / "problem.csv", Path(directory) / "packed.csv"
             problem.write(path)
-            command = [self._program, "pack", str(path), "-o", str(output), "--json"]
+            command = [self._program, "pack", str(path), "-o", str(output), "--threads", "1", "--json"]
             if seconds is not None:
                 command += ["--work", str(round(seconds * STEPS_A_SECOND))]
             if capacity is not None:

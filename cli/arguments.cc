@@ -113,6 +113,12 @@ CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
       ->check(no_whole_number)
       ->type_name("STEPS")
       ->capture_default_str();
+  command->add_option("--threads", arguments.threads, "Side by side, with the same answer; all cores unless given")
+      ->check(CLI::Range(1, 256))
+      ->type_name("NUMBER");
+  command->add_option("--time-limit", arguments.time_limit, "Take the best that is found by then, in seconds")
+      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("SECONDS");
   command->add_flag("--map", arguments.map, "Draw the arena with letters, 80 columns wide");
   command->add_option("--svg", arguments.svg, "Draw the arena into this SVG file")->type_name("FILE");
   add_output_flags(*command, line);

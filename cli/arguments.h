@@ -38,7 +38,9 @@ struct PackArguments {
   std::optional<std::string> capacity;
   std::string algorithm{LayoutOptions().algorithm};
   std::uint64_t work = LayoutOptions().steps;
-  bool map = false;  // draw it with letters
+  std::size_t threads = 0;           // 0: as many as there are cores
+  std::optional<double> time_limit;  // in seconds
+  bool map = false;                  // draw it with letters
 };
 
 // Nothing is to be done but to show this: --help, --version.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "commands.h"
@@ -143,6 +144,10 @@ void add_path(JsonObject& json, std::string_view key, const std::optional<std::s
 
 Result<Report> run(const PackArguments& arguments, Progress& progress) {
   LayoutOptions options{.algorithm = arguments.algorithm, .steps = arguments.work};
+  options.threads = arguments.threads > 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
+  if (arguments.time_limit) {
+    options.time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(*arguments.time_limit * 1000));
+  }
   if (arguments.capacity) {
     const Result<Bytes> capacity = parse_bytes(*arguments.capacity);
     if (!capacity.ok()) return capacity.error();

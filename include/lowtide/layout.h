@@ -23,8 +23,10 @@
 //   if (best.ok()) use(best->layout, best->algorithm);
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +42,7 @@ struct LayoutItem {
   Bytes size;
   Bytes alignment = kAlignment;     // its offset is a multiple of this
   std::optional<Bytes> fixed = {};  // its offset, if that is given: also such a multiple
+  std::size_t tier = 0;             // the memory it lies in: see lay_out_tiers()
 };
 
 struct Layout {
@@ -55,10 +58,16 @@ struct LayoutAlgorithm {
 // The cheapest first.
 std::span<const LayoutAlgorithm> layout_algorithms();
 
+// Those that prove how small no arena can be. The highest of them counts; searches may prove more.
+std::span<const LayoutAlgorithm> layout_bounds();
+
 struct LayoutOptions {
   std::string_view algorithm = "auto";   // or the name of one
   std::uint64_t steps = 15'000'000'000;  // of work, about a nanosecond each
   std::optional<Bytes> capacity = {};    // an arena that is small enough: no smaller one is looked for
+  std::size_t threads = 1;               // changes how long it takes, never the answer
+  // Besides: the best that was found by then. The answer is then no longer a function of the items alone.
+  std::optional<std::chrono::milliseconds> time_limit = {};
 };
 
 struct NamedLayout {
@@ -74,5 +83,22 @@ struct NamedLayout {
 // a capacity E303 if it is proven too small (the culprits are items that already do not fit together), and E403 if no
 // layout below it was found with the work allowed. Without a capacity, E403 if the algorithm asked for ran out of work.
 Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options = {});
+
+// A memory with addresses of its own: that of a device, say, and that of its host.
+struct MemoryTier {
+  std::string name;
+  std::optional<Bytes> capacity = {};  // none: the smallest arena that can be found
+};
+
+struct TieredLayout {
+  std::vector<Bytes> offsets;       // by item, in the arena of its tier
+  std::vector<NamedLayout> arenas;  // by tier; offsets of other tiers' items are 0
+};
+
+// Each tier's items in an arena of its own, each with the work of `options`; a capacity there is not looked at.
+//
+// E504 if an item is in none of the tiers, and the errors of lay_out() for the first tier that has one, with its name.
+Result<TieredLayout> lay_out_tiers(std::span<const LayoutItem> items, std::span<const MemoryTier> tiers,
+                                   const LayoutOptions& options = {});
 
 }  // namespace lowtide

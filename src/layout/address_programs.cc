@@ -174,18 +174,19 @@ Result<ProvenOffsets> sekiyama_program(const Pieces& problem, Work& work) {
 // Two switches for each pair, one for either order, of which exactly one is set because both pieces do live; none where
 // bounds leave one order only. The slack is what the bounds of the two allow.
 Result<ProvenOffsets> model_program(const Pieces& problem, Work& work) {
-  return solve("model_program", problem, problem.bound, work, [](AddressProgram& program, const Pair& pair, Units) {
-    if (!program.can_lie_below(pair.other, pair.one)) return program.put_below(pair.one, pair.other);
-    if (!program.can_lie_below(pair.one, pair.other)) return program.put_below(pair.other, pair.one);
-    const VariableId one_below = program.add_switch();
-    const VariableId other_below = program.add_switch();
-    program.set_one_of(one_below, other_below);
-    const auto put = [&](VariableId on, std::uint32_t low, std::uint32_t high) {
-      program.put_below_if(on, low, high, program.most_slack(low, high));
-    };
-    put(one_below, pair.one, pair.other);
-    put(other_below, pair.other, pair.one);
-  });
+  return solve("model_program", problem, problem.highest_load(), work,
+               [](AddressProgram& program, const Pair& pair, Units) {
+                 if (!program.can_lie_below(pair.other, pair.one)) return program.put_below(pair.one, pair.other);
+                 if (!program.can_lie_below(pair.one, pair.other)) return program.put_below(pair.other, pair.one);
+                 const VariableId one_below = program.add_switch();
+                 const VariableId other_below = program.add_switch();
+                 program.set_one_of(one_below, other_below);
+                 const auto put = [&](VariableId on, std::uint32_t low, std::uint32_t high) {
+                   program.put_below_if(on, low, high, program.most_slack(low, high));
+                 };
+                 put(one_below, pair.one, pair.other);
+                 put(other_below, pair.other, pair.one);
+               });
 }
 
 }  // namespace lowtide

@@ -46,7 +46,7 @@ std::span<const Reference> references();
 // Runs with a part of the work, and takes from it what was used.
 template <typename Run>
 auto with_part(Work& work, std::uint64_t steps, Run run) {
-  Work part(std::min(steps, work.left()));
+  Work part = work.part(steps);
   const std::uint64_t given = part.left();
   auto result = run(part);
   work.spend(given - part.left());

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "layout/algorithms.h"
 #include "layout/gaps.h"
@@ -24,12 +25,11 @@ Result<Offsets> place_by(std::string_view name, const Pieces& problem, Work& wor
     return std::tuple(piece.fixed < 0, key(piece), p);
   });
   Placed placed(problem);
-  std::uint64_t touched = 0;
+  std::uint64_t counted = 0;
   for (const std::uint32_t piece : order) {
     const std::optional<Units> offset = placed.find_gap(piece, kNoCapacity, fit);
     placed.add(piece, *offset);  // there is always room above, and fixed pieces do not overlap
-    if (!work.spend(Placed::kStepsToMeet * (placed.touched() - touched + 4))) return out_of_work(name, problem);
-    touched = placed.touched();
+    if (!work.spend(placed.steps() - std::exchange(counted, placed.steps()))) return out_of_work(name, problem);
   }
   return placed.offsets();
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "layout/algorithms.h"
+#include "layout/conflict.h"
 #include "layout/squeeze.h"
 
 namespace lowtide {
@@ -60,76 +61,69 @@ Bytes bytes_of(const Pieces& problem, Units bound) {
   return Bytes(static_cast<std::uint64_t>(bound) * problem.unit.count()) - problem.rounding;
 }
 
-Result<Packing> run_one(const Packer& packer, const Pieces& problem, Work& work) {
+Result<Packing> run_one(const Packer& packer, const Pieces& problem, const Bound& bound, Work& work) {
   Result<Offsets> made = packer.run(problem, work);
   if (!made.ok()) return made.error();
-  Packing packing{*std::move(made), 0, problem.bound, packer.known_as.name, {}};
-  packing.top = top_of(problem, packing.offsets);
-  return packing;
+  const Units top = top_of(problem, *made);
+  return Packing{*std::move(made), top, bound, packer.known_as.name};
 }
 
-Result<Packing> run_reference(const Reference& reference, const Pieces& problem, Work& work) {
+Result<Packing> run_reference(const Reference& reference, const Pieces& problem, const Bound& bound, Work& work) {
   Result<ProvenOffsets> made = reference.run(problem, work);
   if (!made.ok()) return made.error();
-  Packing packing{std::move(made->offsets), 0, std::max(problem.bound, made->bound), reference.known_as.name, {}};
-  packing.top = top_of(problem, packing.offsets);
-  packing.conflict.resize(problem.pieces.size());  // it says no more than that all of them are in each other's way
-  std::iota(packing.conflict.begin(), packing.conflict.end(), 0u);
+  const Units top = top_of(problem, made->offsets);
+  Packing packing{std::move(made->offsets), top, bound, reference.known_as.name};
+  if (made->bound <= bound.height) return packing;
+  packing.bound = {made->bound, std::vector<std::uint32_t>(problem.pieces.size())};
+  std::iota(packing.bound.pieces.begin(), packing.bound.pieces.end(), 0u);  // it says no more than all of them
   return packing;
 }
 
 // The best of the cheap ones; the first that is good enough ends the search.
-Result<Packing> run_cheap(const Pieces& problem, Units enough, Work& work) {
+Result<Packing> run_cheap(const Pieces& problem, const Bound& bound, Units enough, Work& work) {
   std::optional<Result<Packing>> best;
   Bytes arena;  // of the best
   const std::uint64_t share = work.left() / kCheapShare;
   for (const Packer& packer : packers()) {
-    Result<Packing> made = with_part(work, share, [&](Work& part) { return run_one(packer, problem, part); });
+    Result<Packing> made = with_part(work, share, [&](Work& part) { return run_one(packer, problem, bound, part); });
     if (best && (!made.ok() || (best->ok() && arena_of(problem, made->offsets) >= arena))) continue;
     best = std::move(made);
     if (!best->ok()) continue;
     arena = arena_of(problem, (*best)->offsets);
-    if (arena <= bytes_of(problem, problem.bound) || (*best)->top <= enough) break;
+    if (arena <= bytes_of(problem, bound.height) || (*best)->top <= enough) break;
   }
   return *std::move(best);
 }
 
-Result<Packing> run_named(std::string_view name, const Pieces& problem, Units enough, Work& work) {
-  if (name == "auto" || name == "exact") {
-    Result<Packing> packing = run_cheap(problem, enough, work);
-    if (packing.ok()) squeeze(problem, enough, *packing, work);
+Result<Packing> run_named(const LayoutOptions& options, const Pieces& problem, const Bound& bound, Units enough,
+                          Work& work) {
+  if (options.algorithm == "auto" || options.algorithm == "exact") {
+    Result<Packing> packing = run_cheap(problem, bound, enough, work);
+    if (packing.ok()) squeeze(problem, enough, options.threads, *packing, work);
     return packing;
   }
   std::string known;
   for (const Packer& packer : packers()) {
-    if (packer.known_as.name == name) return run_one(packer, problem, work);
+    if (packer.known_as.name == options.algorithm) return run_one(packer, problem, bound, work);
     known += words(packer.known_as.name, ", ");
   }
   for (const Reference& reference : references()) {
-    if (reference.known_as.name == name) return run_reference(reference, problem, work);
+    if (reference.known_as.name == options.algorithm) return run_reference(reference, problem, bound, work);
     known += words(reference.known_as.name, ", ");
   }
   return Error{ErrorCode::unknown_algorithm,
-               words("there is no layout algorithm '", name, "'; there are: ", known, "exact, auto")};
+               words("there is no layout algorithm '", options.algorithm, "'; there are: ", known, "exact, auto")};
 }
 
-// The pieces that make up the bound: those over the fullest section, or a fixed one that ends there.
-std::vector<std::uint32_t> at_the_bound(const Pieces& problem) {
-  const auto fullest = static_cast<int>(std::ranges::max_element(problem.load) - problem.load.begin());
-  std::vector<std::uint32_t> pieces;
-  for (std::uint32_t p = 0; p < problem.pieces.size(); ++p) {
-    const Piece& piece = problem.pieces[p];
-    if (piece.fixed >= 0 && piece.fixed + piece.size == problem.bound) return {p};
-    if (piece.begin <= fullest && fullest < piece.end) pieces.push_back(p);
-  }
-  return pieces;
-}
-
-Error too_small(Bytes capacity, std::span<const LayoutItem> items, const Pieces& problem, const Packing& packing) {
+Error too_small(Bytes capacity, std::span<const LayoutItem> items, const Pieces& problem, const Bound& bound,
+                Work& work) {
   Infeasible why;
-  why.bound = bytes_of(problem, packing.bound);
+  why.bound = bytes_of(problem, bound.height);
+  // What ends highest may have been rounded up, and end within the capacity all the same.
+  const auto below = static_cast<Units>((capacity + problem.rounding).count() / problem.unit.count());
   std::vector<std::uint32_t> culprits;
-  for (const std::uint32_t piece : packing.conflict) culprits.push_back(problem.pieces[piece].item);
+  for (const std::uint32_t piece : smallest_conflict(problem, below, bound.pieces, work))
+    culprits.push_back(problem.pieces[piece].item);
   std::ranges::sort(culprits, {}, [&](std::uint32_t item) { return std::pair(~items[item].size.count(), item); });
   for (const std::uint32_t item : culprits) why.culprits.push_back({words("item ", item), items[item].size, "item"});
   return {ErrorCode::packing_infeasible,
@@ -148,16 +142,18 @@ Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptio
   const std::uint64_t unit = problem->unit.count();
   const Bytes capacity = std::min(options.capacity.value_or(Bytes(0)), kMostBytes);
   const Units enough = static_cast<Units>(capacity.count() / unit);
-  if (options.capacity && problem->bound > enough && bytes_of(*problem, problem->bound) > *options.capacity) {
-    return too_small(*options.capacity, items, *problem, {{}, 0, problem->bound, {}, at_the_bound(*problem)});
+  Work work(options.steps,
+            options.time_limit ? Work::Clock::now() + *options.time_limit : Work::Clock::time_point::max());
+  const Bound bound = best_bound(*problem);
+  if (options.capacity && bound.height > enough && bytes_of(*problem, bound.height) > *options.capacity) {
+    return too_small(*options.capacity, items, *problem, bound, work);
   }
-  Work work(options.steps);
-  const Result<Packing> packing = run_named(options.algorithm, *problem, enough, work);
+  const Result<Packing> packing = run_named(options, *problem, bound, enough, work);
   if (!packing.ok()) return packing.error();
   NamedLayout made{problem->layout(packing->offsets, items), Bytes(0), packing->algorithm};
-  made.bound = bytes_of(*problem, packing->bound);
+  made.bound = bytes_of(*problem, packing->bound.height);
   if (options.capacity && made.layout.arena > *options.capacity) {
-    if (made.bound > *options.capacity) return too_small(*options.capacity, items, *problem, *packing);
+    if (made.bound > *options.capacity) return too_small(*options.capacity, items, *problem, packing->bound, work);
     return Error{ErrorCode::work_limit, words("no layout below ", *options.capacity, " bytes was found with ",
                                               options.steps, " steps of work; the best takes ", made.layout.arena)};
   }

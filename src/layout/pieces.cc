@@ -44,11 +44,6 @@ void find_sections(Pieces& problem, std::span<const std::pair<std::uint64_t, std
     }
   }
   std::ranges::stable_sort(problem.pieces, {}, &Piece::begin);
-  problem.bound = 0;
-  for (const Units load : problem.load) problem.bound = std::max(problem.bound, load);
-  for (const Piece& piece : problem.pieces) {
-    if (piece.fixed >= 0) problem.bound = std::max(problem.bound, piece.fixed + piece.size);
-  }
 }
 
 std::uint64_t divided_up(std::uint64_t count, std::uint64_t unit) {
@@ -116,6 +111,17 @@ Pieces subset(const Pieces& whole, std::span<const std::uint32_t> chosen) {
   }
   find_sections(part, lives);
   return part;
+}
+
+std::vector<std::vector<std::uint32_t>> parts_of(const Pieces& problem) {
+  std::vector<std::vector<std::uint32_t>> parts;
+  int end = 0;  // of the last part
+  for (std::uint32_t p = 0; p < problem.pieces.size(); ++p) {
+    if (problem.pieces[p].begin >= end) parts.emplace_back();
+    parts.back().push_back(p);
+    end = std::max(end, problem.pieces[p].end);
+  }
+  return parts;
 }
 
 Layout Pieces::layout(std::span<const Units> offsets, std::span<const LayoutItem> from) const {

@@ -11,6 +11,7 @@
 //   c                  [--)             c                   [--)
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -37,12 +38,12 @@ struct Piece {
 struct Pieces {
   std::vector<Piece> pieces;  // by their first section; of those, in the order of the items
   std::vector<Units> load;    // by section: the units of all pieces over it
-  Units bound = 0;            // no packing ends lower: the highest load, or the end of what is fixed
   Bytes unit{1};
   Bytes rounding;         // the most by which any size was rounded up
   std::size_t items = 0;  // how many the problem has, those that need no place included
 
   int num_sections() const { return static_cast<int>(load.size()); }
+  Units highest_load() const { return load.empty() ? 0 : *std::ranges::max_element(load); }
   Layout layout(std::span<const Units> offsets, std::span<const LayoutItem> from) const;
 };
 
@@ -51,6 +52,10 @@ Result<Pieces> to_pieces(std::span<const LayoutItem> items);
 
 // Only the pieces that are asked for (by index), on sections of their own.
 Pieces subset(const Pieces& whole, std::span<const std::uint32_t> chosen);
+
+// The pieces by the parts that nothing joins: no piece lives together with one of another part. In the order of their
+// sections.
+std::vector<std::vector<std::uint32_t>> parts_of(const Pieces& problem);
 
 inline Units align_up(Units offset, Units alignment) {
   if (alignment == 1) return offset;

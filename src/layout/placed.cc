@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace lowtide {
 namespace {
+
+// Measured: what it takes to look at one set of spans, and to change one.
+constexpr std::uint64_t kStepsToLook = 6;
+constexpr std::uint64_t kStepsToChange = 40;
 
 // Calls visit(node) for the nodes that make up the run [begin, end).
 template <typename Visit>
@@ -17,12 +22,24 @@ void for_each_node(std::size_t width, int begin, int end, Visit visit) {
   }
 }
 
+// Calls visit(node) for the nodes above those that make up the run, and for some of those below them.
+template <typename Visit>
+void for_each_node_around(std::size_t width, int begin, int end, Visit visit) {
+  std::size_t left = width + static_cast<std::size_t>(begin);
+  std::size_t right = width + static_cast<std::size_t>(end) - 1;
+  for (; left != right; left /= 2, right /= 2) {
+    visit(left);
+    visit(right);
+  }
+  for (; left > 0; left /= 2) visit(left);
+}
+
 }  // namespace
 
 Placed::Placed(const Pieces& problem)
     : problem_(problem),
       width_(std::bit_ceil(std::max<std::size_t>(problem.load.size(), 1))),
-      listed_(2 * width_),
+      nodes_(2 * width_),
       first_at_(problem.load.size() + 2),
       offsets_(problem.pieces.size(), -1) {
   std::uint32_t piece = 0;
@@ -35,49 +52,109 @@ Placed::Placed(const Pieces& problem)
 void Placed::add(std::uint32_t piece, Units offset) {
   offsets_[piece] = offset;
   const Piece& own = problem_.pieces[piece];
-  for_each_node(width_, own.begin, own.end, [&](std::size_t node) { listed_[node].push_back(piece); });
+  for_each_node(width_, own.begin, own.end, [&](std::size_t node) {
+    nodes_[node].listed.push_back(piece);
+    nodes_[node].throughout.add(span_of(piece));
+    nodes_[node].somewhere.add(span_of(piece));
+    steps_ += 2 * kStepsToChange;
+  });
+  for_each_node_around(width_, own.begin, own.end, [&](std::size_t node) {
+    nodes_[node].somewhere.add(span_of(piece));
+    steps_ += kStepsToChange;
+  });
 }
 
-void Placed::remove(std::uint32_t piece) {
-  offsets_[piece] = -1;
-  const Piece& own = problem_.pieces[piece];
-  for_each_node(width_, own.begin, own.end, [&](std::size_t node) {
-    auto& list = listed_[node];
-    *std::ranges::find(list, piece) = list.back();
-    list.pop_back();
-  });
+// What is left is put together again, at the nodes of the pieces and above them.
+void Placed::remove(std::span<const std::uint32_t> pieces) {
+  std::vector<std::size_t> changed;
+  for (const std::uint32_t piece : pieces) {
+    offsets_[piece] = -1;
+    const Piece& own = problem_.pieces[piece];
+    for_each_node(width_, own.begin, own.end, [&](std::size_t node) { changed.push_back(node); });
+    for_each_node_around(width_, own.begin, own.end, [&](std::size_t node) { changed.push_back(node); });
+  }
+  std::ranges::sort(changed, std::greater());  // what lies below a node has a higher number
+  const auto twice = std::ranges::unique(changed);
+  changed.erase(twice.begin(), twice.end());
+  for (const std::size_t number : changed) {
+    Node& node = nodes_[number];
+    std::erase_if(node.listed, [&](std::uint32_t piece) { return !contains(piece); });
+    node.throughout.clear();
+    for (const std::uint32_t piece : node.listed) node.throughout.add(span_of(piece));
+    node.somewhere = node.throughout;
+    steps_ += kStepsToChange * (1 + node.listed.size());
+    if (number >= width_) continue;
+    for (const std::size_t below : {2 * number, 2 * number + 1}) {
+      node.somewhere.add(nodes_[below].somewhere);
+      steps_ += kStepsToChange * nodes_[below].somewhere.all().size();
+    }
+  }
+}
+
+// Points taken_ to the addresses that are taken while the piece lives.
+void Placed::collect(const Piece& own) {
+  taken_.clear();
+  const auto take = [&](const Spans& spans) {
+    const auto all = spans.all();
+    if (!all.empty()) taken_.push_back({all.data(), all.data() + all.size()});
+  };
+  for_each_node(width_, own.begin, own.end, [&](std::size_t node) { take(nodes_[node].somewhere); });
+  for_each_node_around(width_, own.begin, own.end, [&](std::size_t node) { take(nodes_[node].throughout); });
+  steps_ += kStepsToLook * taken_.size();
+}
+
+// The lowest offset from `from` on at which `size` units are free. Cursors only move up.
+Units Placed::lowest_free(Units from, Units size, Units alignment) {
+  Units offset = align_up(from, alignment);
+  std::size_t free = 0;  // how many cursors in a row have nothing at this offset
+  for (std::size_t c = 0; free < taken_.size(); c = c + 1 == taken_.size() ? 0 : c + 1) {
+    Cursor& cursor = taken_[c];
+    if (cursor.at != cursor.end && cursor.at->end <= offset) {
+      cursor.at = std::upper_bound(cursor.at + 1, cursor.end, offset,
+                                   [](Units value, const Span& span) { return value < span.end; });
+    }
+    steps_ += kStepsToLook;
+    if (cursor.at != cursor.end && cursor.at->begin < offset + size) {
+      offset = align_up(cursor.at->end, alignment);
+      free = 0;
+    } else {
+      ++free;
+    }
+  }
+  return offset;
+}
+
+// Where what is free at `from` ends.
+Units Placed::next_taken(Units from) const {
+  Units end = std::numeric_limits<Units>::max();
+  for (const Cursor& cursor : taken_) {
+    if (cursor.at != cursor.end) end = std::min(end, std::max(from, cursor.at->begin));
+  }
+  return end;
 }
 
 std::optional<Units> Placed::find_gap(std::uint32_t piece, Units capacity, Fit fit) {
   const Piece& own = problem_.pieces[piece];
-  beside_.clear();
-  for_each_beside(piece, [&](std::uint32_t other) {
-    beside_.emplace_back(offsets_[other], offsets_[other] + problem_.pieces[other].size);
-  });
-  touched_ += beside_.size();
-  std::ranges::sort(beside_);
-  if (own.fixed >= 0) {
-    const bool free = std::ranges::none_of(
-        beside_, [&](const auto& other) { return other.first < own.fixed + own.size && own.fixed < other.second; });
-    return free && own.fixed + own.size <= capacity ? std::optional(own.fixed) : std::nullopt;
+  collect(own);
+  if (own.fixed >= 0 || fit == Fit::lowest) {
+    const Units wanted = std::max<Units>(own.fixed, 0);
+    const Units offset = lowest_free(wanted, own.size, own.alignment);
+    if (own.fixed >= 0 && offset != wanted) return std::nullopt;
+    return offset + own.size <= capacity ? std::optional(offset) : std::nullopt;
   }
   std::optional<Units> best;
   Units best_room = 0;
-  Units from = 0;
-  const auto consider = [&](Units end) {
-    const Units offset = align_up(from, own.alignment);
-    if (end - offset < own.size) return;
-    if (!best || (fit == Fit::tightest && end - from < best_room)) {
+  for (Units from = 0; from < capacity;) {
+    const Units begin = lowest_free(from, 1, 1);
+    const Units end = std::min(next_taken(begin), capacity);
+    const Units offset = align_up(begin, own.alignment);
+    if (end - offset >= own.size && (!best || end - begin < best_room)) {
       best = offset;
-      best_room = end - from;
+      best_room = end - begin;
     }
-  };
-  for (const auto& [offset, top] : beside_) {
-    if (offset > from) consider(std::min(offset, capacity));
-    if (best && fit == Fit::lowest) return best;
-    from = std::max(from, top);
+    from = end;
+    steps_ += kStepsToLook * taken_.size();
   }
-  if (from < capacity) consider(capacity);
   return best;
 }
 

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "layout/algorithms.h"
+#include "layout/bounds.h"
 
 namespace lowtide {
 namespace {
@@ -21,6 +22,12 @@ constexpr std::array kReferences = {
               model_program},
 };
 
+constexpr std::array kBounds = {
+    BoundAlgorithm{{"most_alive", "The most bytes alive at any step."}, most_alive},
+    BoundAlgorithm{{"aligned_blocks", "The most blocks of one alignment that are taken at any step."}, aligned_blocks},
+    BoundAlgorithm{{"fixed_ends", "The highest end of an item that is fixed."}, fixed_ends},
+};
+
 }  // namespace
 
 std::span<const Packer> packers() {
@@ -29,6 +36,19 @@ std::span<const Packer> packers() {
 
 std::span<const Reference> references() {
   return kReferences;
+}
+
+std::span<const BoundAlgorithm> bounds() {
+  return kBounds;
+}
+
+std::span<const LayoutAlgorithm> layout_bounds() {
+  static const std::vector<LayoutAlgorithm> known = [] {
+    std::vector<LayoutAlgorithm> all;
+    for (const BoundAlgorithm& bound : kBounds) all.push_back(bound.known_as);
+    return all;
+  }();
+  return known;
 }
 
 std::span<const LayoutAlgorithm> layout_algorithms() {

@@ -192,7 +192,7 @@ Result<Offsets> skyline(const Pieces& problem, Work& work) {
   }
   if (!work.spend(kStepsAPiece * problem.pieces.size())) return out_of_work("skyline", problem);
   Offsets best = best_fit(problem, Length::sections);
-  if (top_of(problem, best) == problem.bound) return best;
+  if (top_of(problem, best) == problem.highest_load()) return best;
   Offsets other = best_fit(problem, Length::steps);
   return top_of(problem, other) < top_of(problem, best) ? other : best;
 }

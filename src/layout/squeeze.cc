@@ -3,100 +3,97 @@
 #include <algorithm>
 #include <span>
 
+#include "graph/lanes.h"
 #include "layout/core_first.h"
-#include "layout/valley_search.h"
 
 namespace lowtide {
 namespace {
 
-constexpr std::size_t kSmall = 2500;  // pieces that one search takes as a whole
-
-// What is tried on a large problem, in this order: none of it is always best.
+// One way to look for a packing: none is always best.
 struct Attempt {
-  double capacity;  // as a multiple of the lowest that may do
-  double share;     // of the bound that makes a section part of the core
-  double part;      // of the work
+  double share;        // of the bound that makes a section part of the core
+  bool prove = false;  // rather to end than to be lucky
 };
-constexpr Attempt kAttempts[] = {
-    {1.0, 0.95, 0.06},   {1.0, 0.90, 0.06},   {1.0, 0.99, 0.06},  {1.0, 0.80, 0.50},  {1.001, 0.95, 0.06},
-    {1.001, 0.90, 0.06}, {1.003, 0.95, 0.05}, {1.003, 0.9, 0.05}, {1.01, 0.90, 0.05}, {1.03, 0.9, 0.05},
+constexpr Attempt kAttempts[] = {{0.0}, {0.99}, {0.95}, {0.90}, {0.80}};
+constexpr Attempt kAttemptsToProve[] = {{0.0}, {0.99}, {0.95}, {0.99, true}, {0.0, true}};
+// A large problem is never searched as a whole, and one beyond all that has work for little more than one attempt.
+constexpr std::size_t kSmall = 2'500;
+constexpr Attempt kAttemptsIfMany[] = {{0.95}, {0.90}, {0.99}, {0.80}};
+constexpr std::size_t kMany = 200'000;
+constexpr Attempt kAttemptsIfVeryMany[] = {{0.90}};
+
+std::span<const Attempt> attempts_for(const Pieces& problem, bool prove) {
+  if (problem.pieces.size() > kMany) return kAttemptsIfVeryMany;
+  if (problem.pieces.size() > kSmall) return kAttemptsIfMany;
+  return prove ? std::span<const Attempt>(kAttemptsToProve) : std::span<const Attempt>(kAttempts);
+}
+
+class Squeeze {
+ public:
+  Squeeze(const Pieces& problem, std::size_t threads, Packing& packing)
+      : problem_(problem), threads_(threads), packing_(packing) {}
+
+  // Every attempt with little work, then every one with more: luck comes early or late, and nobody knows to whom.
+  Verdict try_below(Units capacity, bool prove, Work& work) {
+    const std::span<const Attempt> attempts = attempts_for(problem_, prove);
+    std::vector<SearchResult> results(attempts.size());
+    std::uint64_t steps = kFirstSteps + kFirstStepsAPiece * problem_.pieces.size();
+    while (true) {
+      const bool last = steps >= work.left() / attempts.size();
+      const std::optional<std::size_t> decided =
+          first_that_decides(attempts.size(), threads_, steps, work, [&](std::size_t i, Work& part) {
+            results[i] = pack_core_first(problem_, capacity, attempts[i].share,
+                                         {.seed = seed_ + i, .prove = attempts[i].prove}, part);
+            return results[i].verdict != Verdict::gave_up;
+          });
+      seed_ += attempts.size();
+      if (decided) return take(results[*decided], attempts[*decided], capacity);
+      if (last) return Verdict::gave_up;
+      steps *= kMoreSteps;
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kFirstSteps = 20'000'000;
+  static constexpr std::uint64_t kFirstStepsAPiece = 10'000;
+  static constexpr std::uint64_t kMoreSteps = 2;
+
+  Verdict take(SearchResult& result, const Attempt& attempt, Units capacity) {
+    if (result.verdict == Verdict::packed) {
+      packing_.offsets = std::move(result.offsets);
+      packing_.top = top_of(problem_, packing_.offsets);
+      packing_.algorithm = attempt.share == 0 ? "exact" : "core_first";
+    } else {
+      packing_.bound = {capacity + 1, std::move(result.conflict)};
+    }
+    return result.verdict;
+  }
+
+  const Pieces& problem_;
+  const std::size_t threads_;
+  Packing& packing_;
+  std::uint64_t seed_ = 0;
 };
-// Above so many pieces there is work for little more than one.
-constexpr std::size_t kLarge = 200'000;
-constexpr Attempt kFewAttempts[] = {{1.0, 0.80, 0.90}, {1.003, 0.90, 0.10}};
-
-// Packs the core first; answers whether there now is a packing below the capacity.
-bool pack_core(const Pieces& problem, Units capacity, double share, std::uint64_t steps, Packing& packing, Work& work) {
-  std::optional<Offsets> found =
-      with_part(work, steps, [&](Work& part) { return pack_core_first(problem, capacity, share, part); });
-  if (!found) return false;
-  packing.offsets = *std::move(found);
-  packing.top = top_of(problem, packing.offsets);
-  packing.algorithm = "core_first";
-  return true;
-}
-
-// First for luck at the lowest capacity that may do: the whole, then its core, then the whole again. Then, with what is
-// left, for ever better packings or a proof that there is none: between what is proven and what is reached, half way
-// each time.
-void squeeze_small(const Pieces& problem, Units enough, Packing& packing, Work& work) {
-  std::uint64_t seed = 0;
-  const auto search = [&](Units capacity, std::uint64_t steps, bool prove) {
-    SearchResult found = with_part(work, steps, [&](Work& part) {
-      return search_packing(problem, capacity, {.seed = seed++, .prove = prove}, part);
-    });
-    if (found.verdict == Verdict::packed) {
-      packing.offsets = std::move(found.offsets);
-      packing.top = top_of(problem, packing.offsets);
-      packing.algorithm = "exact";
-    } else if (found.verdict == Verdict::infeasible) {
-      packing.bound = capacity + 1;
-      packing.conflict = std::move(found.conflict);
-    }
-    return found.verdict;
-  };
-  const Units lowest = std::max(packing.bound, enough);
-  if (search(lowest, work.left() / 8, false) == Verdict::gave_up) {
-    for (const double share : {0.95, 0.90, 0.99, 0.80}) {
-      if (pack_core(problem, lowest, share, work.left() / 16, packing, work)) return;
-    }
-    search(lowest, work.left() / 2, false);
-  }
-  for (Units least = std::max(packing.bound, enough); packing.top > least && work.left() > 1000;) {
-    const Units capacity = least + (packing.top - 1 - least) / 2;
-    const Verdict verdict = search(capacity, work.left() / 4, capacity == least);
-    if (verdict == Verdict::infeasible) least = std::max(packing.bound, enough);
-    if (verdict != Verdict::gave_up) continue;
-    if (capacity + 1 >= packing.top) {
-      search(least, work.left(), true);
-      return;
-    }
-    least = capacity + 1;
-  }
-}
-
-void squeeze_large(const Pieces& problem, Units enough, Packing& packing, Work& work) {
-  const std::span<const Attempt> attempts =
-      problem.pieces.size() <= kLarge ? std::span<const Attempt>(kAttempts) : std::span<const Attempt>(kFewAttempts);
-  const auto least = static_cast<double>(std::max(packing.bound, enough));
-  const auto all = static_cast<double>(work.left());
-  for (const Attempt& attempt : attempts) {
-    const auto capacity = static_cast<Units>(least * attempt.capacity);
-    if (packing.top <= capacity) return;
-    const auto steps = static_cast<std::uint64_t>(attempt.part * all);
-    pack_core(problem, capacity, attempt.share, steps, packing, work);
-  }
-}
 
 }  // namespace
 
-void squeeze(const Pieces& problem, Units enough, Packing& packing, Work& work) {
-  if (packing.top <= std::max(packing.bound, enough)) return;
-  if (problem.pieces.size() <= kSmall) {
-    squeeze_small(problem, enough, packing, work);
-  } else {
-    squeeze_large(problem, enough, packing, work);
+// First at the lowest capacity that may do. Then, with what is left, for ever better packings or a proof that there is
+// none: between what is proven and what is reached, half way each time.
+void squeeze(const Pieces& problem, Units enough, std::size_t threads, Packing& packing, Work& work) {
+  const auto lowest = [&] { return std::max(packing.bound.height, enough); };
+  if (packing.top <= lowest()) return;
+  Squeeze search(problem, threads, packing);
+  const auto try_below = [&](Units capacity, std::uint64_t steps, bool prove) {
+    return with_part(work, steps, [&](Work& part) { return search.try_below(capacity, prove, part); });
+  };
+  Units least = lowest();
+  if (try_below(least, work.left() / 4 * 3, false) == Verdict::gave_up) ++least;
+  while (packing.top > std::max(least, lowest())) {
+    least = std::max(least, lowest());
+    const Units capacity = least + (packing.top - 1 - least) / 2;
+    if (try_below(capacity, work.left() / 4, capacity == lowest()) == Verdict::gave_up) least = capacity + 1;
   }
+  if (packing.top > lowest()) try_below(lowest(), work.left(), true);
 }
 
 }  // namespace lowtide

@@ -2,19 +2,18 @@
 #pragma once
 
 #include "layout/algorithms.h"
+#include "layout/bounds.h"
 
 namespace lowtide {
 
 struct Packing {
   Offsets offsets;
   Units top;
-  Units bound;  // proven: no packing has a lower top
+  Bound bound;
   std::string_view algorithm;
-  std::vector<std::uint32_t> conflict;  // pieces that do not fit below `bound`
 };
 
-// Until the top is no higher than the bound, or than `enough`, or the work is used up. The search takes any part of a
-// small problem, and the core of a large one first.
-void squeeze(const Pieces& problem, Units enough, Packing& packing, Work& work);
+// Until the top is no higher than the bound, or than `enough`, or the work is used up.
+void squeeze(const Pieces& problem, Units enough, std::size_t threads, Packing& packing, Work& work);
 
 }  // namespace lowtide

@@ -36,9 +36,13 @@ void move_count(const Units* heights, int* counts, int begin, int end, Units fro
   }
 }
 
-// Pieces that are to be tried first have the higher priority.
-enum class ValueOrder { width, load_then_area, load_then_width, area };
-constexpr int kValueOrders = 4;
+// Which pieces are tried first, whatever the valley.
+enum class ValueOrder { width, load_then_area, load_then_width, area, size, area_of_the_wide };
+constexpr int kValueOrders = 6;
+
+// And whether it counts how snugly a piece fits between the valley's walls.
+constexpr double kAtWall = 0.3;  // a piece that reaches a wall; as much again if it reaches both
+constexpr double kLevel = 1.0;   // and is as high as the wall
 
 template <typename Reasons>
 class ValleySearch {
@@ -94,6 +98,9 @@ class ValleySearch {
   int& candidates(int section) { return candidates_[static_cast<std::size_t>(section)]; }
 
   void reset(ValueOrder order, bool noisy);
+  void rank_pieces();
+  void rank_children(const Node& node);
+  double snugness(const Node& node, const Piece& piece);
   Verdict restart(std::uint64_t nodes);
   void open_node();
   bool next_child();
@@ -154,8 +161,10 @@ class ValleySearch {
   std::vector<int> children_;
 
   // What is learnt.
-  std::vector<double> weights_;  // by section: how often it failed
-  std::vector<double> priorities_;
+  std::vector<double> weights_;                 // by section: how often it failed
+  std::vector<double> priorities_;              // by piece: from 0 to 1, the highest first
+  std::vector<std::pair<double, int>> ranked_;  // scratch
+  bool snugly_ = false;
   std::vector<Failed> failed_;
   std::uint64_t random_;
   std::uint64_t touched_ = 0;  // since the last account of work
@@ -262,12 +271,19 @@ void ValleySearch<Reasons>::reset(ValueOrder order, bool noisy) {
       case ValueOrder::area:
         priorities_[i] = area;
         break;
+      case ValueOrder::size:
+        priorities_[i] = static_cast<double>(own.size) * scale;
+        break;
+      case ValueOrder::area_of_the_wide:
+        priorities_[i] = width * area;
+        break;
     }
     if (noisy) {
       random_ = mixed(random_);
       priorities_[i] *= 1 + 0.3 * static_cast<double>(random_ >> 11) * 0x1p-53;
     }
   }
+  rank_pieces();
 }
 
 // -- moves -----------------------------------------------------------------------------------------------------------
@@ -472,12 +488,52 @@ void ValleySearch<Reasons>::open_node() {
       children_.push_back(index);
     }
   }
-  std::sort(children_.begin() + static_cast<std::ptrdiff_t>(node.first_child), children_.end(), [&](int a, int b) {
-    const double first = priorities_[static_cast<std::size_t>(a)];
-    const double second = priorities_[static_cast<std::size_t>(b)];
-    return first != second ? first > second : a < b;
-  });
+  rank_children(node);
   nodes_.push_back(node);
+}
+
+// Replaces the priorities by the share of pieces that have a lower one: so they compare with what else counts.
+template <typename Reasons>
+void ValleySearch<Reasons>::rank_pieces() {
+  ranked_.clear();
+  for (int index = 0; index < num_pieces_; ++index) {
+    ranked_.emplace_back(priorities_[static_cast<std::size_t>(index)], index);
+  }
+  std::ranges::sort(ranked_);
+  double lower = 0;
+  for (std::size_t rank = 0; rank < ranked_.size(); ++rank) {
+    if (rank > 0 && ranked_[rank].first != ranked_[rank - 1].first) lower = static_cast<double>(rank);
+    priorities_[static_cast<std::size_t>(ranked_[rank].second)] = lower / num_pieces_;
+  }
+}
+
+template <typename Reasons>
+void ValleySearch<Reasons>::rank_children(const Node& node) {
+  ranked_.clear();
+  for (std::size_t child = node.first_child; child < children_.size(); ++child) {
+    const int index = children_[child];
+    double score = priorities_[static_cast<std::size_t>(index)];
+    if (snugly_) score += snugness(node, piece(index));
+    ranked_.emplace_back(-score, index);
+  }
+  std::ranges::sort(ranked_);
+  for (std::size_t rank = 0; rank < ranked_.size(); ++rank) {
+    children_[node.first_child + rank] = ranked_[rank].second;
+  }
+}
+
+template <typename Reasons>
+double ValleySearch<Reasons>::snugness(const Node& node, const Piece& own) {
+  const Units top = node.floor + own.size;
+  const bool at_left = own.begin <= node.valley_begin;
+  const bool at_right = own.end >= node.valley_end;
+  double snug = 0;
+  if (at_left) snug += kAtWall;
+  if (at_right) snug += kAtWall;
+  if (at_left && at_right) snug += kAtWall;
+  if (at_left && node.valley_begin > 0 && height(node.valley_begin - 1) == top) snug += kLevel;
+  if (at_right && node.valley_end < num_sections_ && height(node.valley_end) == top) snug += kLevel;
+  return snug;
 }
 
 // The least height above the floor at which a piece over the section could rest, and why it is no less.
@@ -614,8 +670,13 @@ SearchResult ValleySearch<Reasons>::run() {
       return std::move(result_);
     }
   }
+  // One order of pieces and taste for all restarts, or all of them in turn: what is learnt differs.
+  const auto turns = static_cast<std::uint64_t>(2 * kValueOrders);
+  const int style = options_.seed % 2 == 1 ? static_cast<int>(options_.seed / 2 % turns) : -1;
   for (int round = 0;; ++round) {
-    reset(static_cast<ValueOrder>(round % kValueOrders), round >= kValueOrders);
+    const int turn = style >= 0 ? style : round;
+    reset(static_cast<ValueOrder>(turn % kValueOrders), round >= (style >= 0 ? 1 : kValueOrders));
+    snugly_ = turn / kValueOrders % 2 == 1;
     result_.verdict = settle(0, num_sections_) ? restart(static_cast<std::uint64_t>(nodes)) : Verdict::infeasible;
     if (result_.verdict != Verdict::gave_up || out_of_work()) break;
     if (options_.prove || round % 100 == 99) nodes *= 1.5;
@@ -632,9 +693,7 @@ SearchResult ValleySearch<Reasons>::run() {
   return std::move(result_);
 }
 
-}  // namespace
-
-SearchResult search_packing(const Pieces& problem, Units capacity, const SearchOptions& options, Work& work) {
+SearchResult search_part(const Pieces& problem, Units capacity, const SearchOptions& options, Work& work) {
   std::uint64_t covered = 0;  // what the lists of pieces by section hold
   for (const Piece& piece : problem.pieces) covered += static_cast<std::uint64_t>(piece.end - piece.begin);
   if (covered > kMostCovered || !work.spend(4 * covered)) return {};
@@ -643,6 +702,24 @@ SearchResult search_packing(const Pieces& problem, Units capacity, const SearchO
   if (sections <= 256) return ValleySearch<SectionBits<4>>(problem, capacity, options, work).run();
   if (sections <= 512) return ValleySearch<SectionBits<8>>(problem, capacity, options, work).run();
   return ValleySearch<SectionRun>(problem, capacity, options, work).run();
+}
+
+}  // namespace
+
+SearchResult search_packing(const Pieces& problem, Units capacity, const SearchOptions& options, Work& work) {
+  const std::vector<std::vector<std::uint32_t>> parts = parts_of(problem);
+  if (parts.size() == 1) return search_part(problem, capacity, options, work);
+  SearchResult result{Verdict::packed, std::vector<Units>(problem.pieces.size()), {}, 0};
+  for (const std::vector<std::uint32_t>& chosen : parts) {
+    const Pieces part = subset(problem, chosen);
+    SearchResult found = search_part(part, capacity, options, work);
+    result.nodes += found.nodes;
+    result.verdict = found.verdict;
+    for (const std::uint32_t piece : found.conflict) result.conflict.push_back(part.pieces[piece].item);
+    if (found.verdict != Verdict::packed) break;
+    for (std::size_t p = 0; p < part.pieces.size(); ++p) result.offsets[part.pieces[p].item] = found.offsets[p];
+  }
+  return result;
 }
 
 }  // namespace lowtide

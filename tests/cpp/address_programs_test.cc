@@ -49,7 +49,7 @@ void expect_smallest(Kind kind) {
     const std::optional<Bytes> smallest = smallest_arena(items);
     if (!smallest) continue;
     const Pieces problem = unwrap(to_pieces(items));
-    above_load += in_units(problem, *smallest) > problem.bound ? 1 : 0;
+    above_load += in_units(problem, *smallest) > problem.highest_load() ? 1 : 0;
     for (const Reference& reference : references()) {
       const std::string where = std::string(reference.known_as.name) + ", seed " + std::to_string(seed);
       ASSERT_TRUE(solves(reference, items, *smallest, 100'000'000'000, where)) << where;
@@ -93,7 +93,7 @@ TEST(AddressPrograms, AsSmallAsTheSearchOnLargerProblems) {
     const bool proven = in_units(problem, best->bound + problem.rounding) >= in_units(problem, best->layout.arena);
     if (!proven) continue;
     ++tried;
-    above_load += in_units(problem, best->layout.arena) > problem.bound ? 1 : 0;
+    above_load += in_units(problem, best->layout.arena) > problem.highest_load() ? 1 : 0;
     for (const Reference& reference : references()) {
       const std::string where = std::string(reference.known_as.name) + ", seed " + std::to_string(seed);
       solved[reference.known_as.name] += solves(reference, items, best->layout.arena, 500'000'000, where) ? 1 : 0;

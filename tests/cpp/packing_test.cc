@@ -65,7 +65,7 @@ void expect_smallest(Kind kind) {
     ASSERT_TRUE(problem.rounding > Bytes(0) || made->bound == *smallest) << where;
     expect_apart(items, made->layout, where);
 
-    if (units > problem.bound) ++above_load;
+    if (units > problem.highest_load()) ++above_load;
     // One unit less is refused, and those who are said to be in each other's way are.
     Work work = Work::unlimited();
     const SearchResult less = search_packing(problem, units - 1, {.prove = seed % 2 == 0}, work);
@@ -141,6 +141,43 @@ TEST(Packing, ACapacityAboveTheMostAliveIsRefusedByProof) {
   EXPECT_EQ(less.error().infeasible.culprits[0].name, "item 1");
   EXPECT_EQ(less.error().infeasible.culprits[1].name, "item 0");
   EXPECT_EQ(unwrap(lay_out(items, {.capacity = Bytes(7)})).layout.arena, Bytes(7));
+}
+
+TEST(Packing, BlocksOfOneAlignmentProveMoreThanBytesAlive) {
+  const std::vector<LayoutItem> items = {item(0, 2, 5, 4), item(0, 2, 6, 4), item(1, 3, 5, 8), item(0, 3, 1)};
+  const NamedLayout made = unwrap(lay_out(items));
+  EXPECT_EQ(made.layout.arena, Bytes(21));  // blocks of 8, 8 and 8 less the most that one leaves unused
+  EXPECT_EQ(made.bound, Bytes(21));
+}
+
+// Those that are named do not fit, and without any one of them the others would.
+TEST(Packing, NoCulpritCanBeLeftOut) {
+  std::uint64_t conflicts = 0;
+  for (std::uint64_t seed = 0; seed < (full_size() ? 10'000u : 500u); ++seed) {
+    std::mt19937_64 random(seed);
+    const std::vector<LayoutItem> items = small_problem(random, seed % 2 == 0 ? Kind::plain : Kind::aligned);
+    const Bytes smallest = *smallest_arena(items);
+    const Pieces problem = unwrap(to_pieces(items));
+    if (smallest <= problem.unit) continue;
+    const Bytes capacity = smallest - problem.unit;
+    const Result<NamedLayout> less = lay_out(items, {.capacity = capacity});
+    const std::string where = "seed " + std::to_string(seed);
+    ASSERT_FALSE(less.ok()) << where;
+    ASSERT_EQ(less.error().code, ErrorCode::packing_infeasible) << where << ": " << less.error().message;
+    std::vector<LayoutItem> culprits;
+    for (const Culprit& culprit : less.error().infeasible.culprits) {
+      culprits.push_back(items[std::stoul(culprit.name.substr(5))]);
+    }
+    ASSERT_GT(*smallest_arena(culprits), capacity) << where;
+    if (problem.rounding > Bytes(0)) continue;
+    for (std::size_t i = 0; i < culprits.size() && culprits.size() > 1; ++i) {
+      std::vector<LayoutItem> others = culprits;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+      ASSERT_LE(*smallest_arena(others), capacity) << where << ": without culprit " << i;
+    }
+    ++conflicts;
+  }
+  EXPECT_GT(conflicts, 200u);
 }
 
 TEST(Packing, ItemsThatMakeNoSenseAreRefused) {
@@ -251,6 +288,48 @@ TEST(Packing, CutSquaresFitIntoTheirSide) {
   }
   std::printf("%zu of %zu cut squares put together again\n", solved, problems);
   EXPECT_GE(solved, problems * 7 / 10);
+}
+
+TEST(Packing, EachTierHasItsOwnAddressesAndCapacity) {
+  std::vector<LayoutItem> items = {item(0, 2, 8), item(0, 2, 8), item(1, 3, 4), item(1, 3, 4)};
+  items[1].tier = items[3].tier = 1;
+  std::vector<MemoryTier> tiers = {{"device", Bytes(12)}, {"host"}};
+  const TieredLayout made = unwrap(lay_out_tiers(items, tiers));
+  EXPECT_EQ(made.arenas[0].layout.arena, Bytes(12));
+  EXPECT_EQ(made.arenas[1].layout.arena, Bytes(12));
+  EXPECT_NE(made.offsets[0], made.offsets[2]);
+  EXPECT_NE(made.offsets[1], made.offsets[3]);
+  tiers[0].capacity = Bytes(11);
+  EXPECT_EQ(lay_out_tiers(items, tiers).error().message,
+            "in device: no layout fits into 11 bytes: 2 of the 2 items already do not, at least 12 bytes are needed");
+  items[3].tier = 2;
+  EXPECT_EQ(lay_out_tiers(items, tiers).error().message, "item 3 is in tier 2; there are 2");
+}
+
+// Threads change how long it takes, and nothing else.
+TEST(Packing, AnswersAreTheSameWithAnyNumberOfThreads) {
+  std::vector<std::vector<LayoutItem>> problems;
+  for (const std::size_t count : {300u, 1'000u, 4'000u}) problems.push_back(random_problem(count, count));
+  for (const std::uint64_t seed : {1u, 2u, 3u}) problems.push_back(cut_square(150, 0.03, 0.5, seed));
+  for (const std::vector<LayoutItem>& items : problems) {
+    const NamedLayout alone = unwrap(lay_out(items, {.steps = kSanitized ? 50'000'000u : 500'000'000u}));
+    for (const std::size_t threads : {2u, 3u}) {
+      const NamedLayout made =
+          unwrap(lay_out(items, {.steps = kSanitized ? 50'000'000u : 500'000'000u, .threads = threads}));
+      EXPECT_EQ(made.layout.offsets, alone.layout.offsets) << items.size() << " items, " << threads << " threads";
+      EXPECT_EQ(made.bound, alone.bound);
+      EXPECT_EQ(made.algorithm, alone.algorithm);
+    }
+  }
+}
+
+TEST(Packing, TimeIsLimited) {
+  const std::vector<LayoutItem> items = cut_square(1'000, 0.03, 0.5, 1);
+  const auto start = std::chrono::steady_clock::now();
+  const NamedLayout made = unwrap(lay_out(items, {.time_limit = std::chrono::milliseconds(200)}));
+  EXPECT_LT(seconds_since(start), kSanitized ? 20 : 2);
+  expect_apart(items, made.layout, "cut square");
+  EXPECT_GT(made.layout.arena, made.bound) << "there was enough time, and nothing was shown";
 }
 
 TEST(Packing, WorkIsLimited) {

@@ -237,6 +237,8 @@ FAILURES = [
     ("pack", 2, "usage"),
     ("pack buffers.csv --map --quiet", 2, "usage"),
     ("pack buffers.csv --work -1", 2, "usage"),
+    ("pack buffers.csv --threads 0", 2, "usage"),
+    ("pack buffers.csv --time-limit -1", 2, "usage"),
     ("pack buffers.csv --work 99999999999999999999", 2, "usage"),
     ("pack buffers.csv -o buffers.csv", 2, "usage"),
     ("pack buffers.csv --svg ./buffers.csv", 2, "usage"),

@@ -169,6 +169,15 @@ def test_capacity(files: Path) -> None:
     assert done.returncode == 4 and "more --work or a larger --capacity would help" in done.stderr
 
 
+def test_threads_change_no_offset_and_time_ends_the_search(files: Path) -> None:
+    problem = str(HARD / "J.1048576.csv")
+    for threads in ("1", "2"):
+        run("pack", problem, "--work", "300000000", "--threads", threads, "-o", f"by{threads}.csv", cwd=files)
+    assert (files / "by1.csv").read_bytes() == (files / "by2.csv").read_bytes()
+    done = json.loads(run("pack", problem, "--time-limit", "0.3", "--json", cwd=files).stdout)
+    assert done["ok"] and done["seconds"] < 3 and not done["proven"]
+
+
 def test_errors_name_buffers_by_id(files: Path) -> None:
     (files / "clash.csv").write_text("id,lower,upper,size,offset\nfree,0,1,8,\nin item 7,0,2,64,0\nover,1,3,64,32\n")
     message = run("pack", "clash.csv", cwd=files).stderr
