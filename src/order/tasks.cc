@@ -55,20 +55,25 @@ Tasks to_tasks(const Graph& graph) {
   return tasks;
 }
 
-std::int64_t peak_of(const Tasks& tasks, std::span<const OpId> order) {
+std::vector<std::int64_t> held_while(const Tasks& tasks, std::span<const OpId> order) {
+  std::vector<std::int64_t> while_running(tasks.count());
   std::vector<std::size_t> done(tasks.size.size());
   std::int64_t held = 0;
-  std::int64_t peak = 0;
   for (const OpId op : order) {
     std::int64_t gone = 0;
     for (const Held buffer : tasks.touched[op.index()]) {
       if (done[buffer]++ == 0) held += tasks.size[buffer];
       if (done[buffer] == tasks.users[buffer].size() && !tasks.kept[buffer]) gone += tasks.size[buffer];
     }
-    peak = std::max(peak, held + tasks.workspace[op.index()]);
+    while_running[op.index()] = held + tasks.workspace[op.index()];
     held -= gone;
   }
-  return peak;
+  return while_running;
+}
+
+std::int64_t peak_of(const Tasks& tasks, std::span<const OpId> order) {
+  const std::vector<std::int64_t> held = held_while(tasks, order);
+  return held.empty() ? 0 : *std::max_element(held.begin(), held.end());
 }
 
 }  // namespace lowtide

@@ -37,7 +37,10 @@ struct Tasks {
 
 Tasks to_tasks(const Graph& graph);
 
-// The most bytes held at any time, workspaces included.
+// By task: the bytes held while it runs, its workspace included.
+std::vector<std::int64_t> held_while(const Tasks& tasks, std::span<const OpId> order);
+
+// The most of those.
 std::int64_t peak_of(const Tasks& tasks, std::span<const OpId> order);
 
 }  // namespace lowtide
