@@ -25,6 +25,14 @@ struct OrderAlgorithm {
 
 std::span<const OrderAlgorithm> order_algorithms();
 
+struct OrderBound {
+  std::string_view name;
+  std::string_view description;  // one sentence
+};
+
+// Those that prove how low no order's peak can be, the cheapest first. The highest of them counts.
+std::span<const OrderBound> order_bounds();
+
 // E501 with the names there are, if `name` is none of them.
 Result<OrderAlgorithm> find_order(std::string_view name);
 

@@ -9,6 +9,7 @@ namespace lowtide {
 namespace {
 
 using Set = std::uint32_t;  // a bit for each task
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 // Bytes held while `task` runs, once `done` has run.
 std::int64_t held_after(const Tasks& tasks, Set done, Task task) {
@@ -23,27 +24,44 @@ std::int64_t held_after(const Tasks& tasks, Set done, Task task) {
   return held;
 }
 
-}  // namespace
-
-std::int64_t best_peak(const Tasks& tasks) {
+// Visits each set that can have run, with each task that can run next: visit(done, task). Smaller sets come first.
+template <typename Visit>
+void for_each_step(const Tasks& tasks, const Visit& visit) {
   const std::size_t count = tasks.count();
   if (count > 20) std::abort();
   std::vector<Set> before(count);
   for (Task task = 0; task < count; ++task) {
     for (const OpId needed : tasks.needs.predecessors[task]) before[task] |= Set{1} << needed.index();
   }
-  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  std::vector<std::int64_t> best(std::size_t{1} << count, kNone);  // by set: the smallest peak until it has run
-  best[0] = 0;
-  for (Set done = 0; done < best.size(); ++done) {
-    if (best[done] == kNone) continue;
+  std::vector<bool> reached(std::size_t{1} << count);
+  reached[0] = true;
+  for (Set done = 0; done < reached.size(); ++done) {
+    if (!reached[done]) continue;
     for (Task task = 0; task < count; ++task) {
-      const Set bit = Set{1} << task;
-      if ((done & bit) != 0 || (before[task] & ~done) != 0) continue;
-      best[done | bit] = std::min(best[done | bit], std::max(best[done], held_after(tasks, done, task)));
+      if ((done >> task & 1) != 0 || (before[task] & ~done) != 0) continue;
+      reached[done | Set{1} << task] = true;
+      visit(done, task);
     }
   }
+}
+
+}  // namespace
+
+std::int64_t best_peak(const Tasks& tasks) {
+  std::vector<std::int64_t> best(std::size_t{1} << tasks.count(), kMost);  // by set: the smallest peak until it has run
+  best[0] = 0;
+  for_each_step(tasks, [&](Set done, Task task) {
+    std::int64_t& next = best[done | Set{1} << task];
+    next = std::min(next, std::max(best[done], held_after(tasks, done, task)));
+  });
   return best.back();
+}
+
+std::vector<std::int64_t> least_held(const Tasks& tasks) {
+  std::vector<std::int64_t> least(tasks.count(), kMost);
+  for_each_step(tasks,
+                [&](Set done, Task task) { least[task] = std::min(least[task], held_after(tasks, done, task)); });
+  return least;
 }
 
 }  // namespace lowtide

@@ -1,0 +1,130 @@
+#include "order/bounds.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "graph/reachability.h"
+#include "order/min_cut.h"
+
+namespace lowtide {
+namespace {
+
+using Row = ReachabilityBlock::Row;
+constexpr std::size_t kColumns = ReachabilityBlock::kColumns;
+
+Order program_order_of(const Tasks& tasks) {
+  Order order;
+  for (std::size_t task = 0; task < tasks.count(); ++task) order.emplace_back(task);
+  return order;
+}
+
+std::vector<std::int64_t> operands_by_task(const Tasks& tasks) {
+  std::vector<std::int64_t> bytes = tasks.workspace;
+  for (Task task = 0; task < tasks.count(); ++task) {
+    for (const Held buffer : tasks.touched[task]) bytes[task] += tasks.size[buffer];
+  }
+  return bytes;
+}
+
+void unite(Row& row, const Row& other) {
+  for (std::size_t i = 0; i < row.words.size(); ++i) row.words[i] |= other.words[i];
+}
+
+// What must be alive at chosen tasks, at most kColumns of them at a time, in the same memory.
+class Sweep {
+ public:
+  explicit Sweep(const Tasks& tasks) : tasks_(tasks), before_(tasks.count()), after_(tasks.count()) {}
+
+  // Gives nothing if the work is not enough.
+  std::vector<std::int64_t> at(std::span<const Task> chosen, Work& work) {
+    if (chosen.empty() || !work.spend(kStepsARow * (2 * tasks_.needs.predecessors.num_items() +
+                                                    tasks_.users.num_items() + tasks_.count()))) {
+      return {};
+    }
+    reach(chosen);
+    std::vector<std::int64_t> bytes;
+    for (const Task task : chosen) bytes.push_back(tasks_.workspace[task]);
+    for (Held buffer = 0; buffer < tasks_.size.size(); ++buffer) {
+      const std::span<const Task> users = tasks_.users[buffer];
+      Row used;
+      if (tasks_.kept[buffer]) used.words.fill(~std::uint64_t{0});
+      for (const Task user : users) unite(used, before_[user]);
+      const Row& made = after_[users.front()];
+      for (std::size_t i = 0; i < used.words.size(); ++i) {
+        for (std::uint64_t bits = used.words[i] & made.words[i]; bits != 0; bits &= bits - 1) {
+          bytes[64 * i + static_cast<std::size_t>(std::countr_zero(bits))] += tasks_.size[buffer];
+        }
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  static constexpr std::uint64_t kStepsARow = 16;
+
+  // The rows of reachability.h, for chosen columns instead of neighbouring ones, and each op among its own relatives.
+  void reach(std::span<const Task> chosen) {
+    const auto [first, last] = std::minmax_element(chosen.begin(), chosen.end());
+    std::fill(before_.begin(), before_.end(), Row{});
+    std::fill(after_.begin(), after_.end(), Row{});
+    for (std::size_t column = 0; column < chosen.size(); ++column) {
+      const std::uint64_t bit = std::uint64_t{1} << column % 64;
+      before_[chosen[column]].words[column / 64] |= bit;
+      after_[chosen[column]].words[column / 64] |= bit;
+    }
+    for (std::size_t task = *first; task < tasks_.count(); ++task) {
+      for (const OpId needed : tasks_.needs.predecessors[task]) unite(before_[task], before_[needed.index()]);
+    }
+    for (std::size_t task = *last + 1; task-- > 0;) {
+      for (const OpId next : tasks_.needs.successors[task]) unite(after_[task], after_[next.index()]);
+    }
+  }
+
+  const Tasks& tasks_;
+  std::vector<Row> before_;  // by task: which chosen ones are it or before it
+  std::vector<Row> after_;   // by task: which chosen ones are it or after it
+};
+
+}  // namespace
+
+std::int64_t operands(const Tasks& tasks, Work&) {
+  const std::vector<std::int64_t> bytes = operands_by_task(tasks);
+  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+}
+
+std::int64_t must_be_alive(const Tasks& tasks, Work& work) {
+  const std::vector<std::int64_t> at_most = held_while(tasks, program_order_of(tasks));
+  std::vector<Task> highest(tasks.count());
+  std::iota(highest.begin(), highest.end(), 0);
+  std::stable_sort(highest.begin(), highest.end(), [&](Task a, Task b) { return at_most[a] > at_most[b]; });
+
+  std::int64_t most = operands(tasks, work);
+  Sweep sweep(tasks);
+  for (std::size_t begin = 0; begin < highest.size() && at_most[highest[begin]] > most; begin += kColumns) {
+    const auto block = std::span<const Task>(highest).subspan(begin, std::min(kColumns, highest.size() - begin));
+    const std::vector<std::int64_t> bytes = sweep.at(block, work);
+    if (bytes.empty()) break;
+    most = std::max(most, *std::max_element(bytes.begin(), bytes.end()));
+  }
+  return most;
+}
+
+std::vector<std::int64_t> must_be_alive_by_task(const Tasks& tasks, Work& work) {
+  std::vector<std::int64_t> by_task = operands_by_task(tasks);
+  Sweep sweep(tasks);
+  for (std::size_t begin = 0; begin < by_task.size(); begin += kColumns) {
+    std::vector<Task> block(std::min(kColumns, by_task.size() - begin));
+    std::iota(block.begin(), block.end(), static_cast<Task>(begin));
+    const std::vector<std::int64_t> bytes = sweep.at(block, work);
+    if (bytes.empty()) break;
+    std::copy(bytes.begin(), bytes.end(), by_task.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+  return by_task;
+}
+
+std::int64_t min_cut(const Tasks& tasks, Work& work) {
+  return min_cut_from(tasks, program_order_of(tasks), work);
+}
+
+}  // namespace lowtide
