@@ -12,6 +12,8 @@ namespace {
 constexpr std::array kAlgorithms = {
     OrderAlgorithm{"program", "The order in which the program wrote them, as eager execution runs them.",
                    program_order},
+    OrderAlgorithm{"model_program", "The integer program of MODeL, to compare with: small graphs only.",
+                   model_program_order},
 };
 
 constexpr std::array kBounds = {

@@ -1,10 +1,17 @@
-// When tasks can run and buffers are held, against random orders.
+// The integer programs of MODeL that order, against every order there is.
+//
+//   LOWTIDE_FULL=1   3,000 random graphs instead of 300
+#include "order/model_program.h"
+
 #include <random>
 #include <string>
 
+#include "best_order.h"
+#include "full_size.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "order/spans.h"
+#include "lowtide/lifetimes.h"
+#include "lowtide/plan.h"
 #include "random_graph.h"
 #include "unwrap.h"
 
@@ -12,6 +19,9 @@ namespace lowtide {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kPlenty = 1'000'000'000'000;
 
 // Ops that each write a buffer of their own, of so many bytes, and read those of others.
 struct Maker {
@@ -32,6 +42,14 @@ Graph graph_of(std::span<const Maker> makers) {
     unwrap(builder.add_op(op));
   }
   return unwrap(std::move(builder).build());
+}
+
+// The next graph of at most so many ops.
+Graph small_graph(std::mt19937_64& random, std::size_t most_ops) {
+  while (true) {
+    Graph graph = random_graph(random);
+    if (graph.num_ops() <= most_ops) return graph;
+  }
 }
 
 TEST(Spans, Diamond) {
@@ -69,6 +87,123 @@ TEST(Spans, EveryOrderIsWithinThem) {
       }
     }
   }
+}
+
+void expect_valid(const Tasks& tasks, const Order& order, const std::string& where) {
+  std::vector<bool> has_run(tasks.count());
+  for (const OpId op : order) {
+    for (const OpId needed : tasks.needs.predecessors[op.index()]) ASSERT_TRUE(has_run[needed.index()]) << where;
+    ASSERT_FALSE(has_run[op.index()]) << where;
+    has_run[op.index()] = true;
+  }
+  ASSERT_EQ(order.size(), tasks.count()) << where;
+}
+
+TEST(ModelProgram, LeastPeakOfAllOrders) {
+  const std::uint64_t rounds = full_size() ? 3'000 : 300;
+  std::uint64_t better_than_program = 0;
+  std::uint64_t above_heaviest = 0;
+  for (std::uint64_t seed = 0; seed < rounds; ++seed) {
+    std::mt19937_64 random(seed);
+    const Graph graph = small_graph(random, 7);
+    const Tasks tasks = to_tasks(graph);
+    const std::int64_t best = best_peak(tasks);
+    for (const StepWidth width : {StepWidth::single, StepWidth::multi}) {
+      const std::string where = "seed " + std::to_string(seed) + (width == StepWidth::single ? ", single" : ", multi");
+      Work work(kPlenty);
+      const ProvenOrder made = unwrap(model_order(tasks, width, work));
+      expect_valid(tasks, made.order, where);
+      EXPECT_EQ(made.peak, best) << where;
+      EXPECT_EQ(made.bound, best) << where;
+      EXPECT_EQ(unwrap(lifetimes(graph, made.order)).peak, Bytes(static_cast<std::uint64_t>(made.peak))) << where;
+    }
+    Order program;
+    for (std::size_t op = 0; op < graph.num_ops(); ++op) program.push_back(OpId(op));
+    better_than_program += best < peak_of(tasks, program) ? 1 : 0;
+    above_heaviest += Bytes(static_cast<std::uint64_t>(best)) > operand_bound(graph) ? 1 : 0;
+  }
+  EXPECT_GT(better_than_program, rounds / 20);
+  EXPECT_GT(above_heaviest, rounds / 20);
+}
+
+// 0 and 1 are large, 2 and 3 make little of them: 0 2 1 3 holds 101 + 1 at most, 0 1 2 3 holds 201.
+const std::vector<Maker> kTwoChains = {{100}, {100}, {1, {0}}, {1, {1}}, {1, {2, 3}}};
+
+TEST(ModelProgram, ByNameInAPlan) {
+  const Plan made = unwrap(plan(graph_of(kTwoChains), {.order = "model_program"}));
+  EXPECT_EQ(made.peak, Bytes(102));
+  EXPECT_EQ(made.provenance.order, "model_program");
+}
+
+TEST(ModelProgram, WorkspacesOfOneStepAreAllThere) {
+  // Each of 0 and 1 needs 50 while it runs: side by side that would be 102, one after the other 52.
+  const Tasks tasks = to_tasks(graph_of(std::vector<Maker>{{1, {}, 50}, {1, {}, 50}, {1, {0, 1}}}));
+  Work work(kPlenty);
+  const ProvenOrder made = unwrap(model_order(tasks, StepWidth::multi, work));
+  EXPECT_EQ(made.peak, 52);
+  EXPECT_EQ(made.bound, 52);
+}
+
+TEST(ModelProgram, SizesOfManyUnitsAreRoundedDown) {
+  std::vector<Maker> makers = kTwoChains;
+  for (Maker& maker : makers) maker.size = maker.size * (std::uint64_t{1} << 40) + 1;
+  const Tasks tasks = to_tasks(graph_of(makers));
+  Work work(kPlenty);
+  const ProvenOrder made = unwrap(model_order(tasks, StepWidth::single, work));
+  EXPECT_EQ(made.peak, best_peak(tasks));
+  EXPECT_LT(made.bound, made.peak);
+  EXPECT_GT(static_cast<double>(made.bound), 0.9999 * static_cast<double>(made.peak));
+}
+
+TEST(ModelProgram, NothingToOrder) {
+  Work work(kPlenty);
+  const ProvenOrder made = unwrap(model_order(to_tasks(unwrap(GraphBuilder().build())), StepWidth::single, work));
+  EXPECT_TRUE(made.order.empty());
+  EXPECT_EQ(made.bound, 0);
+}
+
+TEST(ModelProgram, WhatIsTooLargeIsRefused) {
+  const Graph graph = graph_of(std::vector<Maker>(200, Maker{8}));
+  const Result<Plan> made = plan(graph, {.order = "model_program"});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, ErrorCode::work_limit);
+  EXPECT_THAT(made.error().message, HasSubstr("model_program takes graphs of at most"));
+  EXPECT_THAT(made.error().message, HasSubstr("this one, of 200 ops that hold 200 buffers, has "));
+}
+
+// A chain forwards; backwards, for each layer, the gradient of its weight, of its input, and an update.
+std::vector<Maker> training_step(std::size_t layers) {
+  std::mt19937_64 random(1);
+  std::vector<Maker> makers;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    makers.push_back({10 + random() % 20});
+    if (layer > 0) makers.back().reads = {layer - 1};
+  }
+  std::size_t gradient = layers - 1;
+  for (std::size_t layer = layers; layer-- > 0;) {
+    const std::size_t of_weight = makers.size();
+    makers.push_back({5 + random() % 20, {gradient, layer}});
+    makers.push_back({10 + random() % 20, {gradient, layer}});
+    makers.push_back({1, {of_weight}});
+    gradient = of_weight + 1;
+  }
+  return makers;
+}
+
+TEST(ModelProgram, LeastPeakOfATrainingStep) {
+  const Tasks tasks = to_tasks(graph_of(training_step(4)));
+  Work work(kPlenty);
+  const ProvenOrder made = unwrap(model_order(tasks, StepWidth::single, work));
+  EXPECT_EQ(made.peak, best_peak(tasks));
+  EXPECT_EQ(made.bound, made.peak);
+}
+
+TEST(ModelProgram, WithoutWorkNothingIsFound) {
+  Work work(1);
+  const Result<ProvenOrder> made = model_order(to_tasks(graph_of(training_step(12))), StepWidth::single, work);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, ErrorCode::work_limit);
+  EXPECT_THAT(made.error().message, HasSubstr("model_program found no order of 48 ops, in "));
 }
 
 }  // namespace
