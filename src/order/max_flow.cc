@@ -42,7 +42,7 @@ class Residual {
 
  private:
   static constexpr std::uint32_t kFar = std::numeric_limits<std::uint32_t>::max();
-  static constexpr std::uint64_t kStepsAnArc = 2;
+  static constexpr std::uint64_t kStepsAnArc = 8;
 
   struct Arc {
     Node to = 0;

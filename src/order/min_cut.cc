@@ -105,8 +105,8 @@ Order around(std::span<const OpId> order, Task task, const std::vector<bool>& be
 }  // namespace
 
 LeastHeld min_cut_at(const Tasks& tasks, Task task, Work& work) {
-  // To make the network takes a few nanoseconds for each need and each use.
-  if (!work.spend(4 * (tasks.needs.predecessors.num_items() + tasks.users.num_items() + tasks.count()))) return {};
+  // To make the network takes some nanoseconds for each need and each use.
+  if (!work.spend(8 * (tasks.needs.predecessors.num_items() + tasks.users.num_items() + tasks.count()))) return {};
   const Cut cut = to_cut(tasks, task);
   const Flow flow = max_flow(cut.network, kSource, kSink, work);
   LeastHeld least{.bytes = cut.always + flow.amount, .exact = flow.most};
@@ -124,7 +124,7 @@ std::int64_t min_cut_from(const Tasks& tasks, std::span<const OpId> order, Work&
     const auto task = static_cast<Task>(highest - at_most.begin());
     const LeastHeld least = min_cut_at(tasks, task, work);
     proven = std::max(proven, least.bytes);
-    if (!least.exact) break;
+    if (!least.exact || !work.spend(4 * (tasks.users.num_items() + tasks.count()))) break;
     const std::vector<std::int64_t> held = held_while(tasks, around(order, task, least.before));
     for (std::size_t i = 0; i < held.size(); ++i) at_most[i] = std::min(at_most[i], held[i]);
   }

@@ -99,7 +99,7 @@ TEST(OrderBounds, WorkThatEndsEarlyLeavesABound) {
   for_each_small(200, [](const Tasks& tasks) {
     for (const PeakBound& bound : peak_bounds()) {
       std::int64_t before = 0;
-      for (std::uint64_t steps = 0; steps < 3000; steps += 50) {
+      for (std::uint64_t steps = 0; steps < 12'000; steps += 200) {
         Work work(steps);
         const std::int64_t bytes = bound.run(tasks, work);
         ASSERT_GE(bytes, before) << bound.known_as.name << " with " << steps;
@@ -214,6 +214,33 @@ TEST(MinCut, DoesNotDependOnTheOrderItStartsFrom) {
   }
 }
 
+// Two chains between the first task and the last, too deep for recursion. While a task of one runs, some buffer of the
+// other is held: the smallest is that of step `kDepth / 2`, with 10 bytes.
+TEST(MinCut, DeepChains) {
+  constexpr std::size_t kDepth = 100'000;
+  GraphBuilder builder;
+  const auto add = [&](std::size_t size, std::vector<BufferId> from) {
+    const BufferId made = unwrap(builder.add_buffer({.size = Bytes(size), .name = "made"}));
+    OpSpec op{.name = "op", .writes = {made}};
+    for (const BufferId read : from) op.reads.push_back(unwrap(builder.add_value(read, "f", {})));
+    unwrap(builder.add_op(op));
+    return made;
+  };
+  const BufferId start = add(1000, {});
+  BufferId one = start;
+  BufferId other = start;
+  for (std::size_t i = 1; i <= kDepth; ++i) {
+    one = add(i == kDepth / 2 ? 500 : 100, {one});            // op 2 * i - 1
+    other = add(i == kDepth / 2 ? 10 : 20 + i % 7, {other});  // op 2 * i
+  }
+  add(1, {one, other});
+  const Tasks tasks = to_tasks(unwrap(std::move(builder).build()));
+  Work work = Work::unlimited();
+  // 500 and the 100 it is made from, and 10 of the other chain.
+  EXPECT_EQ(min_cut_at(tasks, kDepth - 1, work).bytes, 610);
+  EXPECT_EQ(min_cut_at(tasks, 2 * kDepth, work).bytes, 20 + kDepth % 7 + 20 + (kDepth - 1) % 7 + 100);
+}
+
 // The picture of max_flow.h: nodes source, sink, a, b.
 TEST(MaxFlow, Fork) {
   Network network{.nodes = 4, .arcs = {{0, 2, 3}, {2, 1, 2}, {2, 3, 5}, {3, 1, 1}}};
@@ -265,7 +292,7 @@ TEST(MaxFlow, IsTheCheapestOfAllCuts) {
     }
     ASSERT_TRUE(flow.most) << "seed " << seed;
     ASSERT_EQ(flow.near_source, widest) << "seed " << seed;
-    for (std::uint64_t steps = 0; steps < 200; steps += 20) {
+    for (std::uint64_t steps = 0; steps < 1000; steps += 100) {
       Work little(steps);
       const Flow some = max_flow(network, 0, 1, little);
       ASSERT_LE(some.amount, expected) << "seed " << seed;
