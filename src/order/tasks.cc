@@ -37,6 +37,7 @@ Tasks to_tasks(const Graph& graph) {
   const Lists<Task> users = users_of_buffers(graph);
   std::map<std::pair<std::vector<Task>, bool>, Held> known;
   std::vector<std::pair<std::size_t, Held>> touched;
+  std::vector<std::pair<std::size_t, BufferId>> parts;
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
     const std::span<const Task> own = users[id.index()];
     if (own.empty()) continue;
@@ -50,8 +51,10 @@ Tasks to_tasks(const Graph& graph) {
       for (const Task task : own) touched.emplace_back(task, next);
     }
     tasks.size[place->second] += static_cast<std::int64_t>(buffer.size.count());
+    parts.emplace_back(place->second, id);
   }
   tasks.touched = Lists<Held>::group(graph.num_ops(), touched);
+  tasks.parts = Lists<BufferId>::group(tasks.size.size(), parts);
   return tasks;
 }
 

@@ -31,6 +31,7 @@ struct Tasks {
   Lists<Task> users;               // by buffer: the tasks that touch it, in program order; the first makes it
   std::vector<std::int64_t> size;  // by buffer, in bytes
   std::vector<bool> kept;          // by buffer
+  Lists<BufferId> parts;           // by buffer: those of the graph that are one in it
 
   std::size_t count() const { return workspace.size(); }
 };

@@ -9,6 +9,7 @@
 #include "lowtide/order.h"
 #include "lowtide/verify.h"
 #include "order/algorithms.h"
+#include "plan/items.h"
 
 namespace lowtide {
 namespace {
@@ -18,24 +19,16 @@ constexpr std::uint64_t kLayoutSteps = 2'000'000'000;  // about two seconds
 
 // One block for each buffer, and a place for each workspace.
 Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
-  std::vector<LayoutItem> items;
-  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
-    const Life& life = lifetimes.lives[id.index()];
-    plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
-    if (graph.buffer(id).planned()) items.push_back({life.begin, life.end, graph.buffer(id).size});
-  }
-  for (StepIndex step(0); step.index() < plan.order.size(); step = step.next()) {
-    const Bytes workspace = graph.op(plan.order[step.index()]).workspace;
-    if (workspace > Bytes(0)) items.push_back({step, step.next(), workspace});
-  }
-
+  const std::vector<LayoutItem> items = items_of(graph, plan.order, lifetimes);
   const Result<NamedLayout> made = lay_out(items, {.algorithm = algorithm, .steps = kLayoutSteps});
   if (!made.ok()) return made.error();
   plan.provenance.layout = made->algorithm;
   plan.arena = made->layout.arena;
   auto offset = made->layout.offsets.begin();
-  for (Block& block : plan.blocks) {
-    if (graph.buffer(block.buffer).planned()) block.offset = *offset++;
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Life& life = lifetimes.lives[id.index()];
+    plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
+    if (graph.buffer(id).planned()) plan.blocks.back().offset = *offset++;
   }
   for (const OpId op : plan.order) {
     plan.workspaces.push_back(graph.op(op).workspace > Bytes(0) ? *offset++ : Bytes(0));

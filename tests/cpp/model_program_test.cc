@@ -1,17 +1,21 @@
-// The integer programs of MODeL that order, against every order there is.
+// The integer programs of MODeL that order, or order and pack together, against every order there is.
 //
-//   LOWTIDE_FULL=1   3,000 random graphs instead of 300
+//   LOWTIDE_FULL=1   3,000 random graphs instead of 300 to order, and 500 instead of 50 to order and pack
 #include "order/model_program.h"
 
 #include <random>
 #include <string>
 
 #include "best_order.h"
+#include "brute_force.h"
 #include "full_size.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/plan.h"
+#include "lowtide/verify.h"
+#include "plan/items.h"
+#include "plan/model_joint.h"
 #include "random_graph.h"
 #include "unwrap.h"
 
@@ -176,15 +180,15 @@ std::vector<Maker> training_step(std::size_t layers) {
   std::mt19937_64 random(1);
   std::vector<Maker> makers;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    makers.push_back({10 + random() % 20});
+    makers.push_back({64 * (10 + random() % 20)});
     if (layer > 0) makers.back().reads = {layer - 1};
   }
   std::size_t gradient = layers - 1;
   for (std::size_t layer = layers; layer-- > 0;) {
     const std::size_t of_weight = makers.size();
-    makers.push_back({5 + random() % 20, {gradient, layer}});
-    makers.push_back({10 + random() % 20, {gradient, layer}});
-    makers.push_back({1, {of_weight}});
+    makers.push_back({64 * (5 + random() % 20), {gradient, layer}});
+    makers.push_back({64 * (10 + random() % 20), {gradient, layer}});
+    makers.push_back({64, {of_weight}});
     gradient = of_weight + 1;
   }
   return makers;
@@ -204,6 +208,85 @@ TEST(ModelProgram, WithoutWorkNothingIsFound) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, ErrorCode::work_limit);
   EXPECT_THAT(made.error().message, HasSubstr("model_program found no order of 48 ops, in "));
+}
+
+std::vector<LayoutItem> items_in(const Graph& graph, std::span<const OpId> order) {
+  return items_of(graph, order, unwrap(lifetimes(graph, order)));
+}
+
+// The smallest arena of all orders that begin with `order`.
+Bytes best_arena(const Graph& graph, const Tasks& tasks, Order& order) {
+  if (order.size() == tasks.count()) return *smallest_arena(items_in(graph, order));
+  const auto has_run = [&](OpId op) { return std::ranges::find(order, op) != order.end(); };
+  Bytes best = Bytes::max();
+  for (OpId op(0); op.index() < tasks.count(); op = op.next()) {
+    if (has_run(op) || !std::ranges::all_of(tasks.needs.predecessors[op.index()], has_run)) continue;
+    order.push_back(op);
+    best = std::min(best, best_arena(graph, tasks, order));
+    order.pop_back();
+  }
+  return best;
+}
+
+TEST(ModelJoint, SmallestArenaOfAllOrders) {
+  const std::size_t rounds = full_size() ? 500 : 50;
+  std::size_t above_peak = 0;
+  std::size_t better_than_program = 0;
+  for (std::uint64_t seed = 0; seed < rounds; ++seed) {
+    std::mt19937_64 random(seed);
+    const Graph graph = small_graph(random, 5);
+    const Tasks tasks = to_tasks(graph);
+    Order order;
+    const Bytes best = best_arena(graph, tasks, order);
+    for (const StepWidth width : {StepWidth::single, StepWidth::multi}) {
+      const std::string where = "seed " + std::to_string(seed) + (width == StepWidth::single ? ", single" : ", multi");
+      Work work(kPlenty);
+      const JointAnswer made = unwrap(model_joint(graph, width, work));
+      expect_valid(tasks, made.order, where);
+      EXPECT_EQ(made.layout.arena, best) << where;
+      EXPECT_EQ(made.bound, best) << where;
+      const Status verified = verify_layout(items_in(graph, made.order), made.layout);
+      EXPECT_TRUE(verified.ok()) << where << ": " << verified.error().message;
+    }
+    above_peak += best > Bytes(static_cast<std::uint64_t>(best_peak(tasks))) ? 1 : 0;
+    better_than_program += best < unwrap(plan(graph, {.layout = "exact"})).arena ? 1 : 0;
+  }
+  EXPECT_GT(above_peak, rounds / 20);
+  EXPECT_GT(better_than_program, rounds / 20);
+}
+
+TEST(ModelJoint, WithLittleWorkItFindsSomethingOrSaysThatItDoesNot) {
+  const Graph graph = graph_of(training_step(3));
+  Work none(1);
+  const Result<JointAnswer> nothing = model_joint(graph, StepWidth::single, none);
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_EQ(nothing.error().code, ErrorCode::work_limit);
+  EXPECT_THAT(nothing.error().message, HasSubstr("model_joint found nothing for 12 ops, in "));
+  Work little(1'200'000'000);
+  const JointAnswer some = unwrap(model_joint(graph, StepWidth::single, little));
+  EXPECT_LT(some.bound, some.layout.arena) << "solved with little work";
+  EXPECT_GE(some.bound, operand_bound(graph));
+  EXPECT_TRUE(verify_layout(items_in(graph, some.order), some.layout).ok());
+}
+
+TEST(ModelJoint, WhatIsTooLargeIsRefused) {
+  const std::vector<Maker> many(100, Maker{8});
+  const std::vector<Maker> large = {{std::uint64_t{1} << 40}, {1}};
+  for (const std::vector<Maker>& makers : {many, large}) {
+    Work work(kPlenty);
+    const Result<JointAnswer> made = model_joint(graph_of(makers), StepWidth::single, work);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, ErrorCode::work_limit);
+    EXPECT_THAT(made.error().message, HasSubstr("model_joint takes graphs of at most 5000 variables"));
+  }
+}
+
+TEST(ModelJoint, NothingToPlace) {
+  Work work(kPlenty);
+  const JointAnswer made = unwrap(model_joint(unwrap(GraphBuilder().build()), StepWidth::multi, work));
+  EXPECT_TRUE(made.order.empty());
+  EXPECT_EQ(made.layout.arena, Bytes(0));
+  EXPECT_EQ(made.bound, Bytes(0));
 }
 
 }  // namespace
