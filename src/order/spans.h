@@ -5,7 +5,7 @@
 // descendants. A buffer may be held from the first step that can make it to the last that can use it; it must be from
 // the step after the last that can make it to the first at which all of its users can have run, or to the end if kept.
 //
-//   0 -> 1 -> 3      task   several a step   one a step       buffer a, made by 0, used by 1
+//   0 -> 1 -> 3      task   several a step   one a step       buffer a, made by 0, used by 1 and 2
 //   0 -> 2 -> 3        0        [0, 2)         [0, 1)           may be held [0, 3), must be [1, 2)
 //                      1        [1, 3)         [1, 3)
 //                      2        [1, 3)         [1, 3)         buffer b, made by 1, used by 3
