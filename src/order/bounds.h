@@ -3,8 +3,8 @@
 // Each looks at one task at a time and says what any order holds while it runs; the most over all tasks counts.
 //
 //   operands       what the task itself touches
-//   must_be_alive  and what was made before it and is used after it, for all that comes before and after it in any
-//   order min_cut        and the least that the tasks between can leave behind: exact for one task (min_cut.h)
+//   must_be_alive  and what was made before it and is used after it, whatever the order
+//   min_cut        and the least that the tasks between can leave behind: exact for one task (min_cut.h)
 //
 // Each is at least as high as the one before it. The peak itself may be higher: the best sets for two tasks need not
 // be on one way.

@@ -4,14 +4,45 @@
 #include "graph/words.h"
 #include "lowtide/order.h"
 #include "order/algorithms.h"
+#include "order/best.h"
 #include "order/bounds.h"
+#include "order/greedy.h"
 
 namespace lowtide {
 namespace {
 
+constexpr std::uint64_t kBestOrderSteps = 2'000'000'000;  // about two seconds
+
+template <Greed kGreed, Direction kDirection>
+Result<Order> greedy(const Graph& graph) {
+  return greedy_order(to_tasks(graph), kGreed, kDirection);
+}
+
+Result<Order> best(const Graph& graph) {
+  Work work(kBestOrderSteps);
+  return best_order(to_tasks(graph), 1, work).order;
+}
+
 constexpr std::array kAlgorithms = {
     OrderAlgorithm{"program", "The order in which the program wrote them, as eager execution runs them.",
                    program_order},
+    OrderAlgorithm{"least_change", "Next what leaves the fewest bytes alive.",
+                   greedy<Greed::change, Direction::forwards>},
+    OrderAlgorithm{"least_needed", "Next what needs the fewest bytes while it runs.",
+                   greedy<Greed::needed, Direction::forwards>},
+    OrderAlgorithm{"climb_least", "Whatever leaves no more bytes alive, in program order; else what leaves the fewest.",
+                   greedy<Greed::climb_least, Direction::forwards>},
+    OrderAlgorithm{"climb_in_turn", "Whatever leaves no more bytes alive, in program order; else the next of that.",
+                   greedy<Greed::climb_in_turn, Direction::forwards>},
+    OrderAlgorithm{"least_change_backwards", "The same from the last op on, back in time.",
+                   greedy<Greed::change, Direction::backwards>},
+    OrderAlgorithm{"least_needed_backwards", "The same from the last op on, back in time.",
+                   greedy<Greed::needed, Direction::backwards>},
+    OrderAlgorithm{"climb_least_backwards", "The same from the last op on, back in time.",
+                   greedy<Greed::climb_least, Direction::backwards>},
+    OrderAlgorithm{"climb_in_turn_backwards", "The same from the last op on, back in time.",
+                   greedy<Greed::climb_in_turn, Direction::backwards>},
+    OrderAlgorithm{"best", "The best of these, then searches below it, up to a proof or a limit of work.", best},
     OrderAlgorithm{"model_program", "The integer program of MODeL, to compare with: small graphs only.",
                    model_program_order},
 };

@@ -96,8 +96,8 @@ TEST(Plan, LatencyBudgetIsHard) {
 }
 
 TEST(Plan, OptionsThatMakeNoSense) {
-  EXPECT_EQ(plan(in_place(), {.order = "best"}).error().code, ErrorCode::unknown_algorithm);
-  EXPECT_EQ(plan(in_place(), {.layout = "best"}).error().code, ErrorCode::unknown_algorithm);
+  EXPECT_EQ(plan(in_place(), {.order = "fastest"}).error().code, ErrorCode::unknown_algorithm);
+  EXPECT_EQ(plan(in_place(), {.layout = "fastest"}).error().code, ErrorCode::unknown_algorithm);
   EXPECT_EQ(plan(in_place(), {.memory_budget = Share{1.5}}).error().code, ErrorCode::invalid_share);
 }
 

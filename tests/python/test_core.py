@@ -98,9 +98,9 @@ def test_plan_of_another_graph_is_refused() -> None:
 def test_unknown_names() -> None:
     graph = training_step().build()
     with pytest.raises(ValueError, match=r"'best'.*program"):
-        _core.plan(graph, order="best")
+        _core.plan(graph, order="fastest")
     with pytest.raises(ValueError, match="greedy_by_size"):
-        _core.plan(graph, layout="best")
+        _core.plan(graph, layout="fastest")
     with pytest.raises(ValueError, match="no role 'weights'"):
         _core.GraphBuilder().buffer(1, resident=False, initial=False, role="weights", name="w")
 

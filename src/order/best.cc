@@ -1,0 +1,106 @@
+#include "order/best.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "graph/lanes.h"
+#include "order/bounds.h"
+#include "order/down_set_search.h"
+#include "order/greedy.h"
+#include "order/min_cut.h"
+
+namespace lowtide {
+namespace {
+
+constexpr std::array kDirections = {Direction::forwards, Direction::backwards};
+constexpr std::array kGreeds = {Greed::climb_in_turn, Greed::climb_least, Greed::needed, Greed::change};
+constexpr std::array kSearches = {
+    OrderSearchOptions{Direction::forwards, true},
+    OrderSearchOptions{Direction::backwards, true},
+    OrderSearchOptions{Direction::forwards, false},
+    OrderSearchOptions{Direction::backwards, false},
+};
+
+// Buffers below these parts of the bound are left out at first: what does not fit without them does not fit, and there
+// is less to choose.
+constexpr std::array<std::int64_t, 3> kParts = {4'000, 100'000, std::numeric_limits<std::int64_t>::max()};
+constexpr int kMostBudgets = 40;  // that are tried for each of these
+
+class Best {
+ public:
+  Best(const Tasks& tasks, std::size_t threads, Work& work)
+      : tasks_(tasks), reachability_(tasks.needs), threads_(threads), work_(work) {
+    for (std::size_t op = 0; op < tasks.count(); ++op) best_.order.push_back(OpId(op));
+    best_.peak = peak_of(tasks, best_.order);
+    best_.bound = operands(tasks, work);
+  }
+
+  ProvenOrder run() {
+    for (const Direction direction : kDirections) {
+      for (const Greed greed : kGreeds) {
+        if (best_.peak > best_.bound) offer(greedy_order(tasks_, greed, direction));
+      }
+    }
+    prove(must_be_alive);
+    prove([&](const Tasks& tasks, Work& part) { return min_cut_from(tasks, best_.order, part); });
+    for (const std::int64_t part : kParts) search_without(best_.bound / part);
+    return std::move(best_);
+  }
+
+ private:
+  void offer(Order order) {
+    const std::int64_t peak = peak_of(tasks_, order);
+    if (peak >= best_.peak) return;
+    best_.order = std::move(order);
+    best_.peak = peak;
+  }
+
+  template <typename Bound>
+  void prove(const Bound& bound) {
+    if (best_.peak == best_.bound) return;
+    Work part = work_.part(work_.left() / 4);
+    const std::uint64_t given = part.left();
+    best_.bound = std::max(best_.bound, bound(tasks_, part));
+    work_.spend(given - part.left());
+  }
+
+  // Narrows the gap between bound and peak, as if buffers below this size were none.
+  void search_without(std::int64_t size) {
+    Tasks larger = tasks_;
+    for (std::int64_t& own : larger.size) own = own < size ? 0 : own;
+    for (int tried = 0; tried < kMostBudgets && best_.peak - best_.bound > size / 4; ++tried) {
+      const std::int64_t gap = best_.peak - best_.bound;  // above 0
+      const std::int64_t budget = tried == 0 ? best_.bound : tried == 1 ? best_.peak - 1 : best_.bound + (gap - 1) / 2;
+      std::array<OrderSearchResult, kSearches.size()> results;
+      const std::optional<std::size_t> decided =
+          first_that_decides(results.size(), threads_, work_.left() / 8, work_, [&](std::size_t i, Work& part) {
+            results[i] = search_order(larger, reachability_, budget, kSearches[i], part);
+            return results[i].fits != Fits::unknown;
+          });
+      if (!decided && tried > 0) return;
+      if (!decided) continue;
+      if (results[*decided].fits == Fits::no) {
+        best_.bound = budget + 1;
+        continue;
+      }
+      const std::int64_t before = best_.peak;
+      offer(std::move(results[*decided].order));
+      if (best_.peak == before) return;  // what was left out makes the difference
+    }
+  }
+
+  const Tasks& tasks_;
+  const Reachability reachability_;
+  const std::size_t threads_;
+  Work& work_;
+  ProvenOrder best_;
+};
+
+}  // namespace
+
+ProvenOrder best_order(const Tasks& tasks, std::size_t threads, Work& work) {
+  return Best(tasks, threads, work).run();
+}
+
+}  // namespace lowtide

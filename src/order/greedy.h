@@ -1,0 +1,18 @@
+// greedy.h: orders built one task at a time, by a look at what each would open and close. Near-linear.
+#pragma once
+
+#include "order/progress.h"
+
+namespace lowtide {
+
+// What is looked at first. None of these is safe on every graph, and each is best on some.
+enum class Greed {
+  change,         // by how much more is held afterwards
+  needed,         // how much is held while it runs
+  climb_least,    // in program order while that holds no more; otherwise by how much more is held afterwards
+  climb_in_turn,  // in program order while that holds no more; otherwise in program order too
+};
+
+Order greedy_order(const Tasks& tasks, Greed greed, Direction direction);
+
+}  // namespace lowtide
