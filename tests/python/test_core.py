@@ -97,7 +97,7 @@ def test_plan_of_another_graph_is_refused() -> None:
 
 def test_unknown_names() -> None:
     graph = training_step().build()
-    with pytest.raises(ValueError, match=r"'best'.*program"):
+    with pytest.raises(ValueError, match=r"'fastest'.*program"):
         _core.plan(graph, order="fastest")
     with pytest.raises(ValueError, match="greedy_by_size"):
         _core.plan(graph, layout="fastest")
