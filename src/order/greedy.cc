@@ -20,6 +20,8 @@ Rank rank(const Progress& progress, Greed greed, Task task) {
       return {change <= 0 ? 0 : 1, change <= 0 ? 0 : change, place};
     case Greed::climb_in_turn:
       return {change <= 0 ? 0 : 1, 0, place};
+    case Greed::latest:
+      return {-std::int64_t{place}, 0, place};
   }
   return {};
 }

@@ -11,6 +11,7 @@ enum class Greed {
   needed,         // how much is held while it runs
   climb_least,    // in program order while that holds no more; otherwise by how much more is held afterwards
   climb_in_turn,  // in program order while that holds no more; otherwise in program order too
+  latest,         // the last in program order: as far from it as can be
 };
 
 Order greedy_order(const Tasks& tasks, Greed greed, Direction direction);

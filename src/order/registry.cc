@@ -42,6 +42,8 @@ constexpr std::array kAlgorithms = {
                    greedy<Greed::climb_least, Direction::backwards>},
     OrderAlgorithm{"climb_in_turn_backwards", "The same from the last op on, back in time.",
                    greedy<Greed::climb_in_turn, Direction::backwards>},
+    OrderAlgorithm{"latest_first", "As far from program order as can be: to see whether a dependency is missing.",
+                   greedy<Greed::latest, Direction::forwards>},
     OrderAlgorithm{"best", "The best of these, then searches below it, up to a proof or a limit of work.", best},
     OrderAlgorithm{"model_program", "The integer program of MODeL, to compare with: small graphs only.",
                    model_program_order},

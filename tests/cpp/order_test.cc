@@ -69,7 +69,7 @@ TEST(Order, GreedyOrdersAreOrders) {
     std::mt19937_64 random(seed);
     const Tasks tasks = to_tasks(random_graph(random));
     for (const Direction direction : kDirections) {
-      for (const Greed greed : {Greed::change, Greed::needed, Greed::climb_least, Greed::climb_in_turn}) {
+      for (const Greed greed : {Greed::change, Greed::needed, Greed::climb_least, Greed::climb_in_turn, Greed::latest}) {
         expect_order(tasks, greedy_order(tasks, greed, direction), "seed " + std::to_string(seed));
       }
     }
