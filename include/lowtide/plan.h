@@ -63,7 +63,7 @@ struct Plan {
 };
 
 struct PlanOptions {
-  std::string order = "program";
+  std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best of the cheap ones: see lay_out() in layout.h
   // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order.
   std::optional<Budget> memory_budget = {};

@@ -191,7 +191,7 @@ def field_offset(holder: object, value: object) -> int | None:
 def plan(
     graph: Graph,
     *,
-    order: str = "program",
+    order: str = "best",
     layout: str = "auto",
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,

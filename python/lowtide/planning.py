@@ -26,7 +26,7 @@ def plan(
     *,
     memory_budget: int | float | str | None = None,
     latency_budget: int | float | str | None = None,
-    order: str = "program",
+    order: str = "best",
     layout: str = "auto",
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.

@@ -49,13 +49,38 @@ void bind_operands(const Graph& graph, Plan& plan) {
   }
 }
 
-Result<Bytes> resolve_memory_budget(const Graph& graph, const Budget& budget) {
-  if (std::holds_alternative<Bytes>(budget)) return resolve(budget, Bytes(0));
+struct Arranged {
+  Plan plan;  // all but what each step reads and writes
+  Lifetimes lives;
+};
+Result<Arranged> arrange(const Graph& graph, const OrderAlgorithm& order, std::string_view layout) {
+  Result<Order> steps = order.run(graph);
+  if (!steps.ok()) return steps.error();
+  Result<Lifetimes> lives = lifetimes(graph, *steps);
+  if (!lives.ok()) return lives.error();
+  Arranged made{{}, *std::move(lives)};
+  made.plan.order = *std::move(steps);
+  made.plan.peak = made.lives.peak;
+  made.plan.bound = made.lives.peak;
+  made.plan.resident = graph.resident_bytes();
+  made.plan.provenance = {.order = std::string(order.name), .layout = {}, .version = LOWTIDE_VERSION};
+  if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
+  return made;
+}
+
+Result<Bytes> program_peak(const Graph& graph) {
   const Result<Order> order = program_order(graph);
   if (!order.ok()) return order.error();
-  const Result<Lifetimes> eager = lifetimes(graph, *order);
+  const Result<Lifetimes> lives = lifetimes(graph, *order);
+  if (!lives.ok()) return lives.error();
+  return lives->peak;
+}
+
+Result<Bytes> resolve_memory_budget(const Graph& graph, const Budget& budget) {
+  if (std::holds_alternative<Bytes>(budget)) return resolve(budget, Bytes(0));
+  const Result<Bytes> eager = program_peak(graph);
   if (!eager.ok()) return eager.error();
-  return resolve(budget, graph.resident_bytes() + eager->peak);
+  return resolve(budget, graph.resident_bytes() + *eager);
 }
 
 Infeasible conflict(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan) {
@@ -110,27 +135,27 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
     memory_budget = *resolved;
   }
 
-  Result<Order> order = order_algorithm->run(graph);
-  if (!order.ok()) return order.error();
-  const Result<Lifetimes> lives = lifetimes(graph, *order);
-  if (!lives.ok()) return lives.error();
-
-  Plan plan;
-  plan.order = *std::move(order);
-  plan.peak = lives->peak;
-  plan.bound = lives->peak;
-  plan.resident = graph.resident_bytes();
-  plan.provenance = {.order = options.order, .layout = {}, .version = LOWTIDE_VERSION};
-  if (Status status = place(graph, options.layout, *lives, plan); !status.ok()) return status.error();
+  Result<Arranged> arranged = arrange(graph, *order_algorithm, options.layout);
+  if (!arranged.ok()) return arranged.error();
+  if (options.order == "best") {
+    // A smaller peak may lie badly: then program order is better.
+    const Result<Bytes> peak = program_peak(graph);
+    if (peak.ok() && arranged->plan.arena > *peak) {
+      Result<Arranged> other = arrange(graph, *find_order("program"), options.layout);
+      if (other.ok() && other->plan.arena < arranged->plan.arena) arranged = std::move(other);
+    }
+  }
+  Plan& plan = arranged->plan;
   bind_operands(graph, plan);
 
-  if (Status status = check_memory(graph, *lives, plan, memory_budget); !status.ok()) return status.error();
-  if (Status status = check_latency(graph, *lives, plan, options.latency_budget.value_or(Nanos::max())); !status.ok()) {
+  if (Status status = check_memory(graph, arranged->lives, plan, memory_budget); !status.ok()) return status.error();
+  if (Status status = check_latency(graph, arranged->lives, plan, options.latency_budget.value_or(Nanos::max()));
+      !status.ok()) {
     return status.error();
   }
   if (Status status = verify(graph, plan); !status.ok()) return status.error();
   plan.provenance.graph = fingerprint(graph);
-  return plan;
+  return std::move(plan);
 }
 
 }  // namespace lowtide

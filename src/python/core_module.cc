@@ -276,7 +276,7 @@ NB_MODULE(_core, m) {
   bind_graph(m);
   bind_plan(m);
   bind_watch(m);
-  m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "program", "layout"_a = "auto",
+  m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto",
         "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);

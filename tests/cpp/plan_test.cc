@@ -56,7 +56,7 @@ TEST(Plan, InPlace) {
   EXPECT_EQ(made.resident, Bytes(1000));
   EXPECT_EQ(made.time, Nanos(18));
   EXPECT_EQ(made.fragmentation(), 0.0);
-  EXPECT_EQ(made.provenance.order, "program");
+  EXPECT_EQ(made.provenance.order, "best");
   EXPECT_EQ(made.provenance.layout, "first_fit") << "reaches the bound, so that no other is tried";
 }
 

@@ -25,10 +25,11 @@ def test_capture_plan_verify(model, optimizer):
     assert same(before, (module.state_dict(), opt.state_dict(), torch.get_rng_state()))
     assert all(parameter.grad is None for parameter in module.parameters())
 
-    plan = lowtide.plan(graph)
+    plan = lowtide.plan(graph, order="program")
     lowtide.verify(graph, plan)
     assert plan.order == list(range(graph.num_ops))
     assert plan.peak_bytes == graph.program_peak_bytes <= plan.arena_bytes
+    assert lowtide.plan(graph).peak_bytes <= plan.peak_bytes and lowtide.plan(graph).arena_bytes <= plan.arena_bytes
     parameters = sum(p.numel() * p.element_size() for p in module.parameters())
     assert graph.resident_bytes >= parameters
     sources = [graph.op_source(op) for op in range(graph.num_ops)]

@@ -131,7 +131,7 @@ PLAN_FIGURES = {
     "total_bytes": 7424,
     "fragmentation": 0,
     "time_ns": 3000,
-    "order": "program",
+    "order": "best",
     "layout": "first_fit",  # reaches the bound, and so nothing else is tried
     "lowtide_version": lowtide.__version__,
 }
