@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "graph/lanes.h"
 #include "order/bounds.h"
@@ -27,6 +28,36 @@ constexpr std::array kSearches = {
 constexpr std::array<std::int64_t, 3> kParts = {4'000, 100'000, std::numeric_limits<std::int64_t>::max()};
 constexpr int kMostBudgets = 40;  // that are tried for each of these
 
+// Tasks that touch no planned buffer run as late as they can: what changes resident buffers alone should not happen
+// before the rest has gone well.
+Order delay_residents(const Tasks& tasks, const Order& order) {
+  Order delayed;
+  std::vector<bool> run(tasks.count());
+  // Runs a task, after those that it needs and that were put off.
+  const auto run_with_needs = [&](OpId op) {
+    std::vector<std::pair<OpId, std::size_t>> stack = {{op, 0}};  // a task, and how many of its needs have been seen to
+    while (!stack.empty()) {
+      auto& [task, seen] = stack.back();
+      const std::span<const OpId> needs = tasks.needs.predecessors[task.index()];
+      if (seen < needs.size()) {
+        const OpId need = needs[seen++];
+        if (!run[need.index()]) stack.emplace_back(need, 0);
+        continue;
+      }
+      if (!run[task.index()]) delayed.push_back(task);
+      run[task.index()] = true;
+      stack.pop_back();
+    }
+  };
+  for (const OpId op : order) {
+    if (!tasks.touched[op.index()].empty()) run_with_needs(op);
+  }
+  for (const OpId op : order) {
+    if (!run[op.index()]) run_with_needs(op);
+  }
+  return delayed;
+}
+
 class Best {
  public:
   Best(const Tasks& tasks, std::size_t threads, Work& work)
@@ -49,10 +80,11 @@ class Best {
   }
 
  private:
-  void offer(Order order) {
+  void offer(const Order& order) {
     const std::int64_t peak = peak_of(tasks_, order);
     if (peak >= best_.peak) return;
-    best_.order = std::move(order);
+    Order delayed = delay_residents(tasks_, order);
+    best_.order = peak_of(tasks_, delayed) <= peak ? std::move(delayed) : order;  // a workspace may be in the way
     best_.peak = peak;
   }
 
@@ -85,7 +117,7 @@ class Best {
         continue;
       }
       const std::int64_t before = best_.peak;
-      offer(std::move(results[*decided].order));
+      offer(results[*decided].order);
       if (best_.peak == before) return;  // what was left out makes the difference
     }
   }

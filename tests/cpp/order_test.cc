@@ -69,7 +69,8 @@ TEST(Order, GreedyOrdersAreOrders) {
     std::mt19937_64 random(seed);
     const Tasks tasks = to_tasks(random_graph(random));
     for (const Direction direction : kDirections) {
-      for (const Greed greed : {Greed::change, Greed::needed, Greed::climb_least, Greed::climb_in_turn, Greed::latest}) {
+      for (const Greed greed :
+           {Greed::change, Greed::needed, Greed::climb_least, Greed::climb_in_turn, Greed::latest}) {
         expect_order(tasks, greedy_order(tasks, greed, direction), "seed " + std::to_string(seed));
       }
     }
@@ -108,6 +109,27 @@ TEST(Order, TheBestIsThatOfDynamicProgramming) {
     }
   }
   EXPECT_GT(better, rounds / 4) << "program order was good enough";
+}
+
+// A failure on the way should find as much as possible as it was.
+TEST(Order, WhatChangesResidentBuffersAloneRunsLast) {
+  GraphBuilder builder;
+  const BufferId weight = unwrap(builder.add_buffer(
+      {.size = Bytes(64), .residence = Residence::resident, .role = Role::parameter, .name = "w", .initial = true}));
+  std::vector<ValueId> values;
+  for (const char* name : {"a", "b"}) {
+    const BufferId buffer = unwrap(builder.add_buffer({.size = Bytes(100), .name = name}));
+    unwrap(builder.add_op({.name = "make", .writes = {buffer}}));
+    values.push_back(unwrap(builder.add_value(buffer, "uint8", std::vector<std::int64_t>{100})));
+  }
+  for (const ValueId value : values) unwrap(builder.add_op({.name = "use", .reads = {value}}));
+  unwrap(builder.add_op({.name = "decay", .writes = {weight}, .workspace = Bytes(8)}));
+  const Graph graph = unwrap(std::move(builder).build());
+  const Tasks tasks = to_tasks(graph);
+  Work work(100'000'000);
+  const ProvenOrder best = best_order(tasks, 1, work);
+  EXPECT_EQ(best.peak, 100);
+  EXPECT_EQ(best.order.back(), OpId(4));
 }
 
 TEST(Order, TheBestIsTheSameWithAnyNumberOfThreads) {
