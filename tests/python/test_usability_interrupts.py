@@ -225,7 +225,7 @@ def test_an_interrupted_second_call_has_not_happened():
 
 
 def slow_step(model: nn.Module, optimizer: torch.optim.Optimizer, *, late: bool) -> Callable[..., Any]:
-    """Twenty naps, before the backward pass or after the update."""
+    """Twenty naps, before the backward pass or after the update: those read an updated weight."""
 
     def naps(x: torch.Tensor, armed: torch.Tensor) -> torch.Tensor:
         for _ in range(20):
@@ -239,7 +239,7 @@ def slow_step(model: nn.Module, optimizer: torch.optim.Optimizer, *, late: bool)
         loss = model(x).square().sum()
         loss.backward()
         optimizer.step()
-        return naps(loss.detach(), armed) if late else loss.detach()
+        return naps(loss.detach() + next(model.parameters()).detach().sum(), armed) if late else loss.detach()
 
     return step
 
