@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "graph/keys.h"
 #include "layout/reasons.h"
 
 namespace lowtide {
@@ -12,19 +13,6 @@ namespace {
 
 constexpr std::uint64_t kMostCovered = 50'000'000;  // 200 MB
 constexpr Units kNever = std::numeric_limits<Units>::max();
-
-__extension__ using Key = unsigned __int128;
-
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64
-  x += 0x9E3779B97F4A7C15;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
-Key random_key(std::uint64_t x) {
-  return (Key{mixed(2 * x)} << 64) | mixed(2 * x + 1) | 1;
-}
 
 // The innermost loop of all; compiled twice, so that it uses wide registers where there are some.
 #if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_THREAD__)
@@ -201,7 +189,7 @@ ValleySearch<Reasons>::ValleySearch(const Pieces& problem, Units capacity, const
   }
   for (int index = 0; index < num_pieces_; ++index) {
     const Piece& own = piece(index);
-    piece_keys_.push_back(random_key(static_cast<std::uint64_t>(index)));
+    piece_keys_.push_back(key_of(static_cast<std::uint64_t>(index)));
     for (int section = own.begin; section < own.end; ++section)
       over_[static_cast<std::size_t>(section)].push_back(index);
     for (int other = index - 1; other >= 0 && piece(other).begin == own.begin; --other) {
@@ -214,7 +202,7 @@ ValleySearch<Reasons>::ValleySearch(const Pieces& problem, Units capacity, const
     }
   }
   for (int section = 0; section < num_sections_; ++section) {
-    section_keys_.push_back(random_key(static_cast<std::uint64_t>(num_pieces_ + section)));
+    section_keys_.push_back(key_of(static_cast<std::uint64_t>(num_pieces_ + section)));
   }
 }
 

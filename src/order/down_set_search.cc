@@ -4,23 +4,16 @@
 #include <unordered_set>
 #include <utility>
 
+#include "graph/keys.h"
+
 namespace lowtide {
 namespace {
 
 constexpr std::size_t kLongestClimb = 60;
 
-__extension__ using Key = unsigned __int128;
-
 struct KeyHash {
   std::size_t operator()(Key key) const { return static_cast<std::size_t>(key); }
 };
-
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64
-  x += 0x9E3779B97F4A7C15;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
 
 class DownSetSearch {
  public:
@@ -53,9 +46,6 @@ class DownSetSearch {
       key_ ^= key_of(at_.last_run());
       at_.undo();
     }
-  }
-  static Key key_of(Task task) {
-    return (Key{mixed(2 * std::uint64_t{task})} << 64) | mixed(2 * std::uint64_t{task} + 1);
   }
   bool pay() {
     if (!work_.spend(at_.steps() - std::exchange(paid_, at_.steps()))) out_of_work_ = true;
