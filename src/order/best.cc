@@ -101,9 +101,10 @@ class Best {
   void search_without(std::int64_t size) {
     Tasks larger = tasks_;
     for (std::int64_t& own : larger.size) own = own < size ? 0 : own;
-    for (int tried = 0; tried < kMostBudgets && best_.peak - best_.bound > size / 4; ++tried) {
-      const std::int64_t gap = best_.peak - best_.bound;  // above 0
-      const std::int64_t budget = tried == 0 ? best_.bound : tried == 1 ? best_.peak - 1 : best_.bound + (gap - 1) / 2;
+    std::int64_t reached = best_.peak;  // by an order that is known, without what is left out
+    for (int tried = 0; tried < kMostBudgets && reached - best_.bound > size / 4; ++tried) {
+      const std::int64_t gap = reached - best_.bound;
+      const std::int64_t budget = tried == 0 ? best_.bound : tried == 1 ? reached - 1 : best_.bound + (gap - 1) / 2;
       std::array<OrderSearchResult, kSearches.size()> results;
       const std::optional<std::size_t> decided =
           first_that_decides(results.size(), threads_, work_.left() / 8, work_, [&](std::size_t i, Work& part) {
@@ -114,11 +115,10 @@ class Best {
       if (!decided) continue;
       if (results[*decided].fits == Fits::no) {
         best_.bound = budget + 1;
-        continue;
+      } else {
+        offer(results[*decided].order);
+        reached = peak_of(larger, results[*decided].order);
       }
-      const std::int64_t before = best_.peak;
-      offer(results[*decided].order);
-      if (best_.peak == before) return;  // what was left out makes the difference
     }
   }
 
