@@ -39,7 +39,7 @@ def measure(models: Sequence[str]) -> Iterator[Packed]:
         for use, batch in settings(zoo.row_of(name), uses=False):
             graph = graph_of(name, use, batch, "sdpa")[0]
             begin = time.perf_counter()
-            plan = lowtide.plan(graph)
+            plan = lowtide.plan(graph, order="program")
             seconds = time.perf_counter() - begin
             layout = plan.summary().partition("layout ")[2].partition(",")[0]
             yield Packed(name, batch, graph.num_ops, plan.peak_bytes, plan.arena_bytes, layout, seconds)
