@@ -9,7 +9,6 @@
 #include "order/bounds.h"
 #include "order/down_set_search.h"
 #include "order/greedy.h"
-#include "order/min_cut.h"
 
 namespace lowtide {
 namespace {
@@ -68,13 +67,14 @@ class Best {
   }
 
   ProvenOrder run() {
+    // The bounds take less time than an order, and often there is nothing left to do.
+    prove(must_be_alive);
+    prove(min_cut);
     for (const Direction direction : kDirections) {
       for (const Greed greed : kGreeds) {
         if (best_.peak > best_.bound) offer(greedy_order(tasks_, greed, direction));
       }
     }
-    prove(must_be_alive);
-    prove([&](const Tasks& tasks, Work& part) { return min_cut_from(tasks, best_.order, part); });
     for (const std::int64_t part : kParts) search_without(best_.bound / part);
     return std::move(best_);
   }
@@ -88,8 +88,7 @@ class Best {
     best_.peak = peak;
   }
 
-  template <typename Bound>
-  void prove(const Bound& bound) {
+  void prove(std::int64_t (*bound)(const Tasks&, Work&)) {
     if (best_.peak == best_.bound) return;
     Work part = work_.part(work_.left() / 4);
     const std::uint64_t given = part.left();
@@ -99,6 +98,7 @@ class Best {
 
   // Narrows the gap between bound and peak, as if buffers below this size were none.
   void search_without(std::int64_t size) {
+    if (best_.peak - best_.bound <= size / 4) return;
     Tasks larger = tasks_;
     for (std::int64_t& own : larger.size) own = own < size ? 0 : own;
     std::int64_t reached = best_.peak;  // by an order that is known, without what is left out
