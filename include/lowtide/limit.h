@@ -56,4 +56,14 @@ class Work {
   std::uint64_t since_look_ = kStepsALook;
 };
 
+// Runs with a part of the work, and takes from it what was used.
+template <typename Run>
+auto with_part(Work& work, std::uint64_t steps, Run run) {
+  Work part = work.part(steps);
+  const std::uint64_t given = part.left();
+  auto result = run(part);
+  work.spend(given - part.left());
+  return result;
+}
+
 }  // namespace lowtide

@@ -43,16 +43,6 @@ struct Reference {
 };
 std::span<const Reference> references();
 
-// Runs with a part of the work, and takes from it what was used.
-template <typename Run>
-auto with_part(Work& work, std::uint64_t steps, Run run) {
-  Work part = work.part(steps);
-  const std::uint64_t given = part.left();
-  auto result = run(part);
-  work.spend(given - part.left());
-  return result;
-}
-
 // What has no bytes or no life needs no place.
 inline bool needs_place(const LayoutItem& item) {
   return item.size > Bytes(0) && item.begin < item.end;

@@ -61,7 +61,7 @@ class Best {
  public:
   Best(const Tasks& tasks, std::size_t threads, Work& work)
       : tasks_(tasks), reachability_(tasks.needs), threads_(threads), work_(work) {
-    for (std::size_t op = 0; op < tasks.count(); ++op) best_.order.push_back(OpId(op));
+    best_.order = first_to_last(tasks.count());
     best_.peak = peak_of(tasks, best_.order);
     best_.bound = operands(tasks, work);
   }
@@ -90,10 +90,8 @@ class Best {
 
   void prove(std::int64_t (*bound)(const Tasks&, Work&)) {
     if (best_.peak == best_.bound) return;
-    Work part = work_.part(work_.left() / 4);
-    const std::uint64_t given = part.left();
-    best_.bound = std::max(best_.bound, bound(tasks_, part));
-    work_.spend(given - part.left());
+    const std::int64_t proven = with_part(work_, work_.left() / 4, [&](Work& part) { return bound(tasks_, part); });
+    best_.bound = std::max(best_.bound, proven);
   }
 
   // Narrows the gap between bound and peak, as if buffers below this size were none.

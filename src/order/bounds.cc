@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "graph/reachability.h"
+#include "order/algorithms.h"
 #include "order/min_cut.h"
 
 namespace lowtide {
@@ -12,12 +13,6 @@ namespace {
 
 using Row = ReachabilityBlock::Row;
 constexpr std::size_t kColumns = ReachabilityBlock::kColumns;
-
-Order program_order_of(const Tasks& tasks) {
-  Order order;
-  for (std::size_t task = 0; task < tasks.count(); ++task) order.emplace_back(task);
-  return order;
-}
 
 std::vector<std::int64_t> operands_by_task(const Tasks& tasks) {
   std::vector<std::int64_t> bytes = tasks.workspace;
@@ -94,7 +89,7 @@ std::int64_t operands(const Tasks& tasks, Work&) {
 }
 
 std::int64_t must_be_alive(const Tasks& tasks, Work& work) {
-  const std::vector<std::int64_t> at_most = held_while(tasks, program_order_of(tasks));
+  const std::vector<std::int64_t> at_most = held_while(tasks, first_to_last(tasks.count()));
   std::vector<Task> highest(tasks.count());
   std::iota(highest.begin(), highest.end(), 0);
   std::stable_sort(highest.begin(), highest.end(), [&](Task a, Task b) { return at_most[a] > at_most[b]; });
@@ -124,7 +119,7 @@ std::vector<std::int64_t> must_be_alive_by_task(const Tasks& tasks, Work& work) 
 }
 
 std::int64_t min_cut(const Tasks& tasks, Work& work) {
-  return min_cut_from(tasks, program_order_of(tasks), work);
+  return min_cut_from(tasks, first_to_last(tasks.count()), work);
 }
 
 }  // namespace lowtide

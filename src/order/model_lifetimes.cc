@@ -14,14 +14,14 @@ VariableId after(VariableId first, std::size_t count) {
 
 }  // namespace
 
-std::size_t ModelLifetimes::num_variables(const Spans& spans) {
+std::size_t ModelLifetimes::num_variables(const StepSpans& spans) {
   std::size_t count = 0;
   for (const StepRange& run : spans.run) count += run.size();
   for (const StepRange& useful : spans.useful) count += useful.size() - 1;
   return count;
 }
 
-ModelLifetimes::ModelLifetimes(const Tasks& tasks, const Spans& spans, StepWidth width, IntegerProgram& program)
+ModelLifetimes::ModelLifetimes(const Tasks& tasks, const StepSpans& spans, StepWidth width, IntegerProgram& program)
     : spans_(spans) {
   add_variables(program);
   hold_buffers(tasks, program);

@@ -27,9 +27,9 @@ namespace lowtide {
 class ModelLifetimes {
  public:
   // How many variables it takes.
-  static std::size_t num_variables(const Spans& spans);
+  static std::size_t num_variables(const StepSpans& spans);
 
-  ModelLifetimes(const Tasks& tasks, const Spans& spans, StepWidth width, IntegerProgram& program);
+  ModelLifetimes(const Tasks& tasks, const StepSpans& spans, StepWidth width, IntegerProgram& program);
 
   // None: it cannot be so at that step.
   std::optional<VariableId> run(Task task, std::size_t step) const;
@@ -47,7 +47,7 @@ class ModelLifetimes {
   void separate_tasks(IntegerProgram& program) const;
   void add_runs(Terms& terms, Task task, std::size_t end, double factor) const;
 
-  const Spans& spans_;
+  const StepSpans& spans_;
   std::vector<VariableId> first_run_;   // by task: that of the first step of its span
   std::vector<VariableId> first_held_;  // by buffer: that of the second step of its useful life
 };

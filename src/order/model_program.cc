@@ -57,15 +57,14 @@ void limit_steps(const Tasks& tasks, std::int64_t unit, const ModelLifetimes& li
 
 Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work) {
   if (tasks.count() == 0) return ProvenOrder{{}, 0, 0};
-  const Spans spans = to_spans(tasks, width);
+  const StepSpans spans = to_spans(tasks, width);
   const std::size_t variables = ModelLifetimes::num_variables(spans);
   if (variables > kMostVariables) {
     return Error{ErrorCode::work_limit,
                  words("model_program takes graphs of at most ", kMostVariables, " variables; this one, of ",
                        tasks.count(), " ops that hold ", tasks.size.size(), " buffers, has ", variables)};
   }
-  Order known(tasks.count());
-  for (std::size_t op = 0; op < known.size(); ++op) known[op] = OpId(op);
+  const Order known = first_to_last(tasks.count());
   const std::int64_t unit = unit_of(tasks);
   const std::int64_t least = operands(tasks, work);
   const auto in_units = [&](std::int64_t bytes) { return static_cast<double>(bytes / unit); };

@@ -2,11 +2,15 @@
 
 namespace lowtide {
 
-Result<Order> program_order(const Graph& graph) {
+Order first_to_last(std::size_t ops) {
   Order order;
-  order.reserve(graph.num_ops());
-  for (OpId op(0); op.index() < graph.num_ops(); op = op.next()) order.push_back(op);
+  order.reserve(ops);
+  for (std::size_t op = 0; op < ops; ++op) order.emplace_back(op);
   return order;
+}
+
+Result<Order> program_order(const Graph& graph) {
+  return first_to_last(graph.num_ops());
 }
 
 }  // namespace lowtide

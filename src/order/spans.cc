@@ -29,12 +29,12 @@ Around longest_chains(const Dependencies& needs, std::size_t tasks) {
 
 }  // namespace
 
-Spans to_spans(const Tasks& tasks, StepWidth width) {
+StepSpans to_spans(const Tasks& tasks, StepWidth width) {
   const std::size_t steps = tasks.count();
   const Around around = width == StepWidth::multi ? longest_chains(tasks.needs, steps)
                                                   : Around{count_relatives(tasks.needs, Side::ancestors),
                                                            count_relatives(tasks.needs, Side::descendants)};
-  Spans spans;
+  StepSpans spans;
   for (Task task = 0; task < steps; ++task) {
     spans.run.push_back({around.before[task], steps - around.after[task]});
   }

@@ -36,12 +36,12 @@ struct StepRange {
   bool operator==(const StepRange&) const = default;
 };
 
-struct Spans {
+struct StepSpans {
   std::vector<StepRange> run;     // by task: from as soon to as late as possible
   std::vector<StepRange> useful;  // by buffer: the maximal useful lifetime
   std::vector<StepRange> needed;  // by buffer: it has been made and will still be used; may be empty
 };
 
-Spans to_spans(const Tasks& tasks, StepWidth width);
+StepSpans to_spans(const Tasks& tasks, StepWidth width);
 
 }  // namespace lowtide

@@ -35,7 +35,7 @@ struct Piece {
 
 class JointPieces {
  public:
-  JointPieces(const Graph& graph, const Tasks& tasks, const Spans& spans) : precedes_(tasks.needs) {
+  JointPieces(const Graph& graph, const Tasks& tasks, const StepSpans& spans) : precedes_(tasks.needs) {
     of_buffer_.resize(graph.num_buffers());
     for (Held held = 0; held < tasks.size.size(); ++held) {
       for (const BufferId buffer : tasks.parts[held]) {
@@ -106,7 +106,7 @@ std::vector<Pair> pairs_of(const JointPieces& pieces) {
 
 class JointProgram {
  public:
-  JointProgram(const JointPieces& pieces, const Tasks& tasks, const Spans& spans, StepWidth width, Bytes least,
+  JointProgram(const JointPieces& pieces, const Tasks& tasks, const StepSpans& spans, StepWidth width, Bytes least,
                Bytes capacity)
       : pieces_(pieces),
         unit_(pieces.unit()),
@@ -220,7 +220,7 @@ Result<JointAnswer> model_joint(const Graph& graph, StepWidth width, Work& work)
   const Result<Bytes> capacity = arena_of_program_order(graph);
   if (!capacity.ok()) return capacity.error();
   const Tasks tasks = to_tasks(graph);
-  const Spans spans = to_spans(tasks, width);
+  const StepSpans spans = to_spans(tasks, width);
   const JointPieces pieces(graph, tasks, spans);
   const std::size_t num_lifetimes = ModelLifetimes::num_variables(spans);
   const std::vector<Pair> pairs = num_lifetimes > kMostVariables ? std::vector<Pair>() : pairs_of(pieces);

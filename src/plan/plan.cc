@@ -137,7 +137,7 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
 
   Result<Arranged> arranged = arrange(graph, *order_algorithm, options.layout);
   if (!arranged.ok()) return arranged.error();
-  if (options.order == "best") {
+  if (options.order == "best" && arranged->plan.order != first_to_last(graph.num_ops())) {
     // A smaller peak may lie badly: then program order is better.
     const Result<Bytes> peak = program_peak(graph);
     if (peak.ok() && arranged->plan.arena > *peak) {

@@ -58,9 +58,9 @@ Graph small_graph(std::mt19937_64& random, std::size_t most_ops) {
 
 TEST(Spans, Diamond) {
   const Tasks tasks = to_tasks(graph_of(std::vector<Maker>{{8}, {16, {0}}, {32, {0}}, {64, {1, 2}}}));
-  const Spans multi = to_spans(tasks, StepWidth::multi);
+  const StepSpans multi = to_spans(tasks, StepWidth::multi);
   EXPECT_THAT(multi.run, ElementsAre(StepRange{0, 2}, StepRange{1, 3}, StepRange{1, 3}, StepRange{2, 4}));
-  const Spans single = to_spans(tasks, StepWidth::single);
+  const StepSpans single = to_spans(tasks, StepWidth::single);
   EXPECT_THAT(single.run, ElementsAre(StepRange{0, 1}, StepRange{1, 3}, StepRange{1, 3}, StepRange{3, 4}));
   // Of 0, used by 1 and 2; of 1, used by 3; of 2, used by 3; of 3, used by none.
   EXPECT_THAT(single.useful, ElementsAre(StepRange{0, 3}, StepRange{1, 4}, StepRange{1, 4}, StepRange{3, 4}));
@@ -76,7 +76,7 @@ TEST(Spans, EveryOrderIsWithinThem) {
     std::vector<std::size_t> step_of(order.size());
     for (std::size_t step = 0; step < order.size(); ++step) step_of[order[step].index()] = step;
     for (const StepWidth width : {StepWidth::single, StepWidth::multi}) {
-      const Spans spans = to_spans(tasks, width);
+      const StepSpans spans = to_spans(tasks, width);
       for (Task task = 0; task < tasks.count(); ++task) {
         ASSERT_TRUE(spans.run[task].contains(step_of[task])) << "seed " << seed << ", op " << task;
       }
