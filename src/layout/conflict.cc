@@ -40,7 +40,9 @@ std::vector<std::uint32_t> smallest_conflict(const Pieces& problem, Units capaci
   constexpr std::uint64_t kStepsAPiece = 20'000'000;
   std::vector<std::uint32_t> tried = pieces;
   std::ranges::sort(tried, {}, [&](std::uint32_t p) { return std::pair(problem.pieces[p].size, p); });
-  if (std::vector<std::uint32_t> at_once = too_many_at_once(problem, capacity, tried); !at_once.empty()) return at_once;
+  if (std::vector<std::uint32_t> at_once = too_many_at_once(problem, capacity, tried); !at_once.empty()) {
+    pieces = std::move(at_once);  // with alignments fewer may do
+  }
   for (const std::uint32_t left_out : tried) {
     if (work.left() == 0) break;
     std::vector<std::uint32_t> others = pieces;
