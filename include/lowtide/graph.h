@@ -47,7 +47,7 @@ enum class Residence : std::uint8_t {
   resident,  // outside the arena, for the whole step
 };
 
-// What a buffer is for. Planning does not depend on it; reports do.
+// What a buffer is for, in reports and to orders that look for weight updates. No plan is wrong because of it.
 enum class Role : std::uint8_t {
   parameter,
   buffer,

@@ -14,6 +14,8 @@ Rank rank(const Progress& progress, Greed greed, Task task) {
   switch (greed) {
     case Greed::change:
       return {change, more, place};
+    case Greed::change_alone:
+      return {change, 0, place};
     case Greed::needed:
       return {more, change, place};
     case Greed::climb_least:

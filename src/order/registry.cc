@@ -7,6 +7,8 @@
 #include "order/best.h"
 #include "order/bounds.h"
 #include "order/greedy.h"
+#include "order/inductor.h"
+#include "order/update_branches.h"
 
 namespace lowtide {
 namespace {
@@ -16,6 +18,15 @@ constexpr std::uint64_t kBestOrderSteps = 2'000'000'000;  // about two seconds
 template <Greed kGreed, Direction kDirection>
 Result<Order> greedy(const Graph& graph) {
   return greedy_order(to_tasks(graph), kGreed, kDirection);
+}
+
+template <Order (*kRun)(const Tasks&)>
+Result<Order> of_tasks(const Graph& graph) {
+  return kRun(to_tasks(graph));
+}
+
+Result<Order> early_updates(const Graph& graph) {
+  return early_updates_order(graph, to_tasks(graph));
 }
 
 Result<Order> best(const Graph& graph) {
@@ -45,6 +56,17 @@ constexpr std::array kAlgorithms = {
     OrderAlgorithm{"latest_first", "As far from program order as can be: to see whether a dependency is missing.",
                    greedy<Greed::latest, Direction::forwards>},
     OrderAlgorithm{"best", "The best of these, then searches below it, up to a proof or a limit of work.", best},
+    OrderAlgorithm{"lescea", "LESCEA, to compare with: next what leaves the fewest bytes alive, ties in program order.",
+                   greedy<Greed::change_alone, Direction::forwards>},
+    OrderAlgorithm{"dfs",
+                   "Inductor's, to compare with: each op right after those it needs, the lightest of them first.",
+                   of_tasks<dfs_order>},
+    OrderAlgorithm{"bfs", "Inductor's, to compare with: of what is ready, that whose needs ran the earliest.",
+                   of_tasks<bfs_order>},
+    OrderAlgorithm{"lpmf",
+                   "Inductor's, to compare with: what leaves the fewest bytes and raises no peak, if there is any.",
+                   of_tasks<lpmf_order>},
+    OrderAlgorithm{"early_updates", "Program order, with each weight update as soon as it can run.", early_updates},
     OrderAlgorithm{"model_program", "The integer program of MODeL, to compare with: small graphs only.",
                    model_program_order},
 };

@@ -14,6 +14,7 @@
 #include "lowtide/lifetimes.h"
 #include "lowtide/plan.h"
 #include "lowtide/verify.h"
+#include "makers.h"
 #include "plan/items.h"
 #include "plan/model_joint.h"
 #include "random_graph.h"
@@ -26,27 +27,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr std::uint64_t kPlenty = 1'000'000'000'000;
-
-// Ops that each write a buffer of their own, of so many bytes, and read those of others.
-struct Maker {
-  std::uint64_t size;
-  std::vector<std::size_t> reads = {};
-  std::uint64_t workspace = 0;
-};
-
-Graph graph_of(std::span<const Maker> makers) {
-  GraphBuilder builder;
-  std::vector<BufferId> made;
-  for (const Maker& maker : makers) {
-    const std::string name = "op" + std::to_string(made.size());
-    OpSpec op{.name = name, .workspace = Bytes(maker.workspace)};
-    for (const std::size_t read : maker.reads) op.reads.push_back(unwrap(builder.add_value(made[read], "uint8", {})));
-    made.push_back(unwrap(builder.add_buffer({.size = Bytes(maker.size), .name = name})));
-    op.writes = {made.back()};
-    unwrap(builder.add_op(op));
-  }
-  return unwrap(std::move(builder).build());
-}
 
 // The next graph of at most so many ops.
 Graph small_graph(std::mt19937_64& random, std::size_t most_ops) {

@@ -35,8 +35,11 @@ class Generator {
 
   BufferId add_buffer(Residence residence, bool initial) {
     const std::string name = words("b", buffers_++);
-    const BufferId id = unwrap(builder_.add_buffer(
-        {.size = small_size(), .residence = residence, .role = Role::activation, .name = name, .initial = initial}));
+    const BufferId id = unwrap(builder_.add_buffer({.size = small_size(),
+                                                    .residence = residence,
+                                                    .role = initial ? Role::parameter : Role::activation,
+                                                    .name = name,
+                                                    .initial = initial}));
     if (initial) readable_.push_back(id);
     return id;
   }

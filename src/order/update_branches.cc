@@ -1,0 +1,138 @@
+#include "order/update_branches.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "order/progress.h"
+
+namespace lowtide {
+namespace {
+
+// Content that exists when the step begins, and is to be new when it ends.
+bool is_trained(const Graph& graph, VersionId written) {
+  const Version version = graph.version(written);
+  const Buffer buffer = graph.buffer(version.buffer);
+  return !buffer.planned() && version.index > 0 &&
+         (buffer.role == Role::parameter || buffer.role == Role::optimizer_state);
+}
+
+// By task: nothing comes behind it whose result is wanted for itself.
+std::vector<bool> leads_to_state_alone(const Graph& graph, const Tasks& tasks) {
+  std::vector<bool> leads(tasks.count());
+  for (std::size_t task = tasks.count(); task-- > 0;) {
+    const bool is_result = std::ranges::any_of(graph.op(OpId(task)).writes, [&](VersionId written) {
+      const Version version = graph.version(written);
+      const Buffer buffer = graph.buffer(version.buffer);
+      return buffer.kept && (buffer.planned() || version.index == 0);
+    });
+    leads[task] = !is_result &&
+                  std::ranges::all_of(tasks.needs.successors[task], [&](OpId behind) { return leads[behind.index()]; });
+  }
+  return leads;
+}
+
+std::vector<bool> find_updates(const Graph& graph, const Tasks& tasks) {
+  const std::vector<bool> leads = leads_to_state_alone(graph, tasks);
+  std::vector<bool> in_update(tasks.count());
+  for (Task task = 0; task < tasks.count(); ++task) {
+    const Op op = graph.op(OpId(task));
+    const auto is_new = [&](VersionId version) {
+      const std::optional<OpId> writer = graph.version(version).writer;
+      return writer && in_update[writer->index()];
+    };
+    const auto reads_new = [&](ValueId read) { return is_new(graph.value(read).version); };
+    const auto updates = [&](VersionId written) {
+      const Version version = graph.version(written);
+      return is_trained(graph, written) ||
+             (version.index > 0 && is_new(graph.buffer(version.buffer).versions[version.index - 1]));
+    };
+    in_update[task] =
+        leads[task] && (std::ranges::any_of(op.writes, updates) || std::ranges::any_of(op.reads, reads_new));
+  }
+  // What the rest needs for another reason (it overwrites what an update reads, say) is no update either.
+  for (std::size_t task = tasks.count(); task-- > 0;) {
+    if (!std::ranges::all_of(tasks.needs.successors[task], [&](OpId behind) { return in_update[behind.index()]; })) {
+      in_update[task] = false;
+    }
+  }
+  return in_update;
+}
+
+class Groups {
+ public:
+  explicit Groups(std::size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), Task{0}); }
+
+  Task find(Task task) {
+    while (parent_[task] != task) task = parent_[task] = parent_[parent_[task]];
+    return task;
+  }
+  // Its first task stands for a group.
+  void join(Task a, Task b) {
+    const auto [first, second] = std::minmax({find(a), find(b)});
+    parent_[second] = first;
+  }
+
+ private:
+  std::vector<Task> parent_;
+};
+
+}  // namespace
+
+UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
+  UpdateBranches found{find_updates(graph, tasks), {}};
+  const std::vector<bool>& in_update = found.in_update;
+  Groups groups(tasks.count());
+  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
+    std::optional<Task> last;
+    for (const Task user : tasks.users[buffer]) {
+      if (!in_update[user]) continue;
+      if (last) groups.join(*last, user);
+      last = user;
+    }
+  }
+  const auto has_planned = [&](Task task) { return !tasks.touched[task].empty(); };
+  for (Task task = 0; task < tasks.count(); ++task) {
+    if (!in_update[task] || !has_planned(task)) continue;
+    for (const OpId behind : tasks.needs.successors[task]) {
+      if (has_planned(static_cast<Task>(behind.index()))) groups.join(task, static_cast<Task>(behind.index()));
+    }
+  }
+  for (Task task = static_cast<Task>(tasks.count()); task-- > 0;) {
+    if (!in_update[task] || has_planned(task)) continue;
+    const std::span<const OpId> behind = tasks.needs.successors[task];
+    const auto group_of = [&](OpId op) { return groups.find(static_cast<Task>(op.index())); };
+    const bool serves_one =
+        !behind.empty() && std::ranges::all_of(behind, [&](OpId op) { return group_of(op) == group_of(behind[0]); });
+    if (serves_one) groups.join(task, group_of(behind[0]));
+  }
+  std::vector<std::pair<std::size_t, Task>> members;
+  std::vector<std::size_t> number(tasks.count());  // of a branch, by its first task
+  std::size_t branches = 0;
+  for (Task task = 0; task < tasks.count(); ++task) {
+    if (!in_update[task]) continue;
+    const Task first = groups.find(task);
+    if (first == task) number[task] = branches++;
+    members.emplace_back(number[first], task);
+  }
+  found.branches = Lists<Task>::group(branches, members);
+  return found;
+}
+
+Order early_updates_order(const Graph& graph, const Tasks& tasks) {
+  const std::vector<bool> in_update = find_updates(graph, tasks);
+  Progress progress(tasks, Direction::forwards);
+  std::set<std::pair<bool, Task>> ready;
+  for (const Task task : progress.ready()) ready.emplace(!in_update[task], task);
+  while (!ready.empty()) {
+    const Task task = ready.begin()->second;
+    ready.erase(ready.begin());
+    progress.run(task);
+    for (const Task other : progress.made_ready()) ready.emplace(!in_update[other], other);
+  }
+  return progress.order();
+}
+
+}  // namespace lowtide

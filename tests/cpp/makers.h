@@ -1,0 +1,21 @@
+// makers.h: graphs written down in a line.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lowtide/graph.h"
+
+namespace lowtide {
+
+// An op that writes a buffer of its own, of so many bytes, and reads those of others.
+struct Maker {
+  std::uint64_t size;
+  std::vector<std::size_t> reads = {};
+  std::uint64_t workspace = 0;
+};
+
+Graph graph_of(std::span<const Maker> makers);
+
+}  // namespace lowtide
