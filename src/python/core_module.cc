@@ -6,12 +6,14 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,7 @@
 #include "lowtide/plan.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
+#include "order/best.h"
 #include "raise.h"
 #include "watch.h"
 
@@ -114,6 +117,18 @@ std::uint64_t program_peak(const Graph& graph) {
   return take(lifetimes(graph, order)).peak.count();
 }
 
+std::vector<Index> to_indices(const Order& order) {
+  std::vector<Index> indices(order.size());
+  std::ranges::transform(order, indices.begin(), &OpId::value);
+  return indices;
+}
+
+std::tuple<std::vector<Index>, std::int64_t, std::int64_t> find_best_order(const Graph& graph, std::uint64_t steps) {
+  Work work(steps);
+  const ProvenOrder found = unlocked([&] { return best_order(to_tasks(graph), 1, work); });
+  return {to_indices(found.order), found.peak, found.bound};
+}
+
 void bind_graph(nb::module_& m) {
   const auto op = [](const Graph& graph, Index i) { return graph.op(checked<OpId>(i, graph.num_ops(), "op")); };
   const auto buffer = [](const Graph& graph, Index i) {
@@ -182,12 +197,7 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro("bound_bytes", [](const HeldPlan& self) { return self.bound.count(); })
       .def_prop_ro("fragmentation", [](const HeldPlan& self) { return self.fragmentation(); })
       .def_prop_ro("time_ns", [](const HeldPlan& self) { return self.time.count(); })
-      .def_prop_ro("order",
-                   [](const HeldPlan& self) {
-                     std::vector<Index> order(self.order.size());
-                     std::ranges::transform(self.order, order.begin(), &OpId::value);
-                     return order;
-                   })
+      .def_prop_ro("order", [](const HeldPlan& self) { return to_indices(self.order); })
       .def("summary", [](const HeldPlan& self) { return summary(self); })
       .def("save", save_held_plan, "path"_a)
       .def_static(
@@ -301,6 +311,7 @@ NB_MODULE(_core, m) {
   };
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
+  m.def("best_order", find_best_order, "graph"_a, "steps"_a = 2'000'000'000);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
 }

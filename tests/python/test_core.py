@@ -27,6 +27,24 @@ def training_step() -> _core.GraphBuilder:
     return b
 
 
+def test_best_order() -> None:
+    """Two branches, each a large buffer and then a small one: one after the other they need 1024 + 64 + 64."""
+    b = _core.GraphBuilder()
+    large = [b.buffer(1024, resident=False, initial=False, role="activation", name="") for _ in range(2)]
+    small = [b.buffer(64, resident=False, initial=False, role="activation", name="") for _ in range(2)]
+    for made in large:
+        b.op("make", [], [made])
+    for made, left in zip(large, small, strict=True):
+        b.op("reduce", [b.value(made, "", [])], [left])
+    b.op("join", [b.value(left, "", []) for left in small], [])
+    graph = b.build()
+    assert graph.program_peak_bytes == 2 * 1024 + 64
+    order, peak, bound = _core.best_order(graph)
+    assert (peak, bound) == (1024 + 64 + 64, 1024 + 64 + 64)
+    assert order in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
+    assert _core.best_order(graph, steps=0)[1] <= graph.program_peak_bytes, "without work it is the program's at worst"
+
+
 def test_graph() -> None:
     graph = training_step().build()
     assert (graph.num_ops, graph.num_buffers, graph.num_versions) == (5, 5, 7)
