@@ -203,10 +203,10 @@ class Bench:
         print(f"\nabove the bound: {', '.join(above) or 'none'}")
 
     def zoo(self) -> None:
-        import zoo as models  # needs PyTorch, which no other section does
-        import zoo_packing
+        import zoo_packing  # needs PyTorch, which no other section does
+        from zoo_graphs import Form, steps
 
-        for row in zoo_packing.print_table(self._sizes.models or models.names()):
+        for row in zoo_packing.print_table(steps(self._sizes.models, [Form()])):
             self._keep({"section": "zoo", **dataclasses.asdict(row)})
 
     def _packers(self) -> list[Packer]:

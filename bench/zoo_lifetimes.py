@@ -12,7 +12,7 @@ import gzip
 import lowtide
 import zoo
 from packing_problems import HEADER, UNIT, ZOO
-from zoo_table import graph_of
+from zoo_graphs import Form, graph_of
 
 STEPS = {
     "googlenet": 32,
@@ -31,7 +31,7 @@ def main() -> None:
     ZOO.mkdir(parents=True, exist_ok=True)
     for name, batch in STEPS.items():
         use = next(use for use in zoo.row_of(name).uses if batch in use.batches)
-        graph = graph_of(name, use, batch, "sdpa")[0]
+        graph = graph_of(name, use, batch, Form())[0]
         plan = lowtide.plan(graph, layout="first_fit")
         lives = zip(plan.begins(), plan.ends(), plan.offsets(), strict=True)
         rows = [

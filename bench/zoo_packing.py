@@ -1,18 +1,18 @@
 """Packing: how close the arena comes to the most bytes alive, in program order, for every model of the zoo.
 
-python bench/zoo_packing.py [MODEL ...]
+python bench/zoo_packing.py [--cache DIR] [MODEL ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import lowtide
-import zoo
-from zoo_table import graph_of, settings
+import zoo_graphs
+from zoo_graphs import MIB, Form, Step
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,24 @@ class Packed:
         return f"{100 * (1 - self.peak_bytes / self.arena_bytes):.2f} %"
 
 
-def measure(models: Sequence[str]) -> Iterator[Packed]:
-    """Plans a step of each, at two batches."""
-    for name in models:
-        for use, batch in settings(zoo.row_of(name), uses=False):
-            graph = graph_of(name, use, batch, "sdpa")[0]
-            begin = time.perf_counter()
-            plan = lowtide.plan(graph, order="program")
-            seconds = time.perf_counter() - begin
-            layout = plan.summary().partition("layout ")[2].partition(",")[0]
-            yield Packed(name, batch, graph.num_ops, plan.peak_bytes, plan.arena_bytes, layout, seconds)
+def measure(steps: Iterable[Step]) -> Iterator[Packed]:
+    """Plans each."""
+    for step in steps:
+        begin = time.perf_counter()
+        plan = lowtide.plan(step.graph, order="program")
+        seconds = time.perf_counter() - begin
+        layout = plan.summary().partition("layout ")[2].partition(",")[0]
+        yield Packed(step.model, step.batch, step.graph.num_ops, plan.peak_bytes, plan.arena_bytes, layout, seconds)
 
 
-def print_table(models: Sequence[str]) -> list[Packed]:
-    """Prints the table of these models, and gives its rows."""
+def print_table(steps: Iterable[Step]) -> list[Packed]:
+    """Prints the table of these steps, and gives its rows."""
     print("| model | batch | ops | peak MiB | fragmentation | layout | seconds |")
     print("|---|---|---|---|---|---|---|")
     rows = []
-    for row in measure(models):
+    for row in measure(steps):
         print(
-            f"| {row.model} | {row.batch} | {row.ops} | {row.peak_bytes / 2**20:.1f} "
+            f"| {row.model} | {row.batch} | {row.ops} | {row.peak_bytes / MIB:.1f} "
             f"| {row.fragmentation} | {row.layout} | {row.seconds:.2f} |",
             flush=True,
         )
@@ -65,8 +63,8 @@ def print_table(models: Sequence[str]) -> list[Packed]:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="*", default=zoo.names(), metavar="MODEL")
-    print_table(parser.parse_args().models)
+    zoo_graphs.add_arguments(parser)
+    print_table(zoo_graphs.chosen(parser.parse_args(), [Form()]))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections.abc import Iterator
 
 import torch
 
-import lowtide
 import zoo
+from zoo_graphs import MIB, Form, graph_of, settings
 
 PAGE = """\
 # The models of the papers
@@ -27,34 +25,14 @@ uses 32). *Resident* are parameters, optimizer state, gradients and the batch. *
 keeps alive beside them, without the operators' own workspaces, which only running them tells. *Bound* is the most that
 one operator touches: no order of these operators has a smaller peak. *Seconds* are those of the capture, on one core.
 """
-MIB = 2**20
 COLUMNS = (
     "model", "parameters M", "paper", "batch", "side or length", "dtype",
     "ops", "buffers", "resident MiB", "peak MiB", "bound MiB", "seconds",
 )  # fmt: skip
 
 
-def graph_of(name: str, use: zoo.Use, batch: int, attention: str) -> tuple[lowtide.Graph, zoo.Job, float]:
-    """The graph of one step, its job, and how many seconds the capture took."""
-    job = zoo.build(name, "paper", batch, attention, use=use, fake=True)
-    optimizer = torch.optim.Adam(job.model.parameters())
-    step = job.train_step(job.model, optimizer)
-    begin = time.perf_counter()
-    graph = lowtide.capture(step, model=job.model, optimizer=optimizer, example=(job.batch,))
-    return graph, job, time.perf_counter() - begin
-
-
-def settings(row: zoo.Row, *, uses: bool) -> Iterator[tuple[zoo.Use, int]]:
-    if uses:
-        yield from ((use, batch) for use in row.uses for batch in use.batches)
-        return
-    use = next((use for use in row.uses if 32 in use.batches), row.uses[0])
-    yield use, 1
-    yield use, 32 if 32 in use.batches else max(use.batches)
-
-
 def line(name: str, use: zoo.Use, batch: int, attention: str) -> str:
-    graph, job, seconds = graph_of(name, use, batch, attention)
+    graph, job, seconds = graph_of(name, use, batch, Form(attention=attention))
     parameters = sum(parameter.numel() for parameter in job.model.parameters())
     cells = (
         name, f"{parameters / 1e6:.1f}", use.paper, batch, use.extent, use.dtype,

@@ -7,7 +7,7 @@ import torch
 
 import lowtide
 import zoo
-import zoo_table
+import zoo_graphs
 from step_models import pair_of, run_both, same
 from test_memory import UNPLANNED_LIMIT, kept_bytes
 from zoo import detection, translation
@@ -54,8 +54,8 @@ def test_small_size_is_small(name):
 @pytest.mark.parametrize("name", zoo.names() if FULL else ["alexnet", "transformer", "lstm_seq2seq", "btlm_3b"])
 def test_table_row(name):
     row = zoo.row_of(name)
-    use, batch = list(zoo_table.settings(row, uses=False))[1]
-    graph, job, _ = zoo_table.graph_of(name, use, batch, "sdpa")
+    use, batch = list(zoo_graphs.settings(row))[1]
+    graph, job, _ = zoo_graphs.graph_of(name, use, batch, zoo_graphs.Form())
     assert job.batch_size == batch
     parameters = sum(p.numel() * p.element_size() for p in job.model.parameters())
     assert graph.resident_bytes >= 4 * parameters, "with gradients and the state of Adam"
