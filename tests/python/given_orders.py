@@ -5,57 +5,39 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import lowtide
+from graph_file import GraphFile
 
 ALIGNMENT = 64
 
 
-class GraphFile:
-    """What a graph says of itself in its file."""
-
-    def __init__(self, graph: lowtide.Graph, folder: Path) -> None:
-        graph.save(folder / "graph.json")
-        content = json.loads((folder / "graph.json").read_text())
-        self.buffers: list[dict[str, Any]] = content["buffers"]
-        self.ops: list[dict[str, Any]] = content["ops"]
-        self.edges: list[dict[str, int]] = content.get("edges", [])
-        self.shown: list[int] = [value["buffer"] for value in content["values"]]  # by value: its buffer
-
-    def reads(self, op: int) -> list[int]:
-        return [self.shown[value] for value in self.ops[op].get("reads", [])]
-
-    def writes(self, op: int) -> list[int]:
-        return self.ops[op].get("writes", [])
-
-    def needs(self) -> list[set[int]]:
-        """By op: those that must run before it."""
-        needs: list[set[int]] = [set() for _ in self.ops]
-        for edge in self.edges:
-            needs[edge["after"]].add(edge["before"])
-        writer: dict[int, int] = {}
-        readers: dict[int, list[int]] = {}  # of the newest content
-        last: dict[str, int] = {}  # of those that keep their order
-        for op, fields in enumerate(self.ops):
-            touched = {*self.reads(op), *self.writes(op)}
-            needs[op] |= {writer[buffer] for buffer in touched if buffer in writer}
-            for buffer in self.reads(op):
-                readers.setdefault(buffer, []).append(op)
-            for buffer in self.writes(op):
-                needs[op] |= set(readers.pop(buffer, [])) - {op}
-                writer[buffer] = op
-            for kind in ("random", "collective"):
-                if fields.get(kind):
-                    needs[op] |= {last[kind]} if kind in last else set()
-                    last[kind] = op
-        return needs
+def needs_of(graph: GraphFile) -> list[set[int]]:
+    """By op: those that must run before it."""
+    needs: list[set[int]] = [set() for _ in graph.ops]
+    for edge in graph.edges:
+        needs[edge["after"]].add(edge["before"])
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}  # of the newest content
+    last: dict[str, int] = {}  # of those that keep their order
+    for op, fields in enumerate(graph.ops):
+        needs[op] |= {writer[buffer] for buffer in graph.touched(op) if buffer in writer}
+        for buffer in graph.reads(op):
+            readers.setdefault(buffer, []).append(op)
+        for buffer in graph.writes(op):
+            needs[op] |= set(readers.pop(buffer, [])) - {op}
+            writer[buffer] = op
+        for kind in ("random", "collective"):
+            if fields.get(kind):
+                needs[op] |= {last[kind]} if kind in last else set()
+                last[kind] = op
+    return needs
 
 
-def random_order(graph: GraphFile, seed: int) -> list[int]:
+def random_order(graph: lowtide.Graph, seed: int) -> list[int]:
     """At each step any of what is ready, each as likely as the others."""
     chance = random.Random(seed)
-    needs = graph.needs()
+    needs = needs_of(GraphFile(graph))
     waiting = [len(before) for before in needs]
     behind: list[list[int]] = [[] for _ in needs]
     for op, before in enumerate(needs):
@@ -76,12 +58,12 @@ def random_order(graph: GraphFile, seed: int) -> list[int]:
 
 def plan_in_order(graph: lowtide.Graph, order: list[int], folder: Path) -> lowtide.Plan:
     """Each buffer at the lowest gap there is when it is first touched."""
-    file = GraphFile(graph, folder)
-    lives = [(0, len(order)) if buffer.get("resident") else (0, 0) for buffer in file.buffers]
+    file = GraphFile(graph)
+    lives = [(0, len(order) if file.resident(buffer) else 0) for buffer in range(len(file.buffers))]
     seen: set[int] = set()
     for step, op in enumerate(order):
-        for buffer in {*file.reads(op), *file.writes(op)}:
-            if not file.buffers[buffer].get("resident"):
+        for buffer in file.touched(op):
+            if not file.resident(buffer):
                 end = len(order) if file.buffers[buffer].get("kept") else step + 1
                 lives[buffer] = (lives[buffer][0] if buffer in seen else step, end)
                 seen.add(buffer)
@@ -107,7 +89,7 @@ def plan_in_order(graph: lowtide.Graph, order: list[int], folder: Path) -> lowti
         steps.append({"op": op, "reads": file.reads(op), "writes": file.writes(op), "workspace": own})
     blocks = [
         {"buffer": buffer, "begin": begin, "end": end}
-        | ({} if file.buffers[buffer].get("resident") else {"offset": offsets.get(buffer, 0)})
+        | ({} if file.resident(buffer) else {"offset": offsets.get(buffer, 0)})
         for buffer, (begin, end) in enumerate(lives)
     ]
     figures = {

@@ -1,0 +1,41 @@
+"""A graph as its file shows it (docs/formats.md): its tables, for what `lowtide.Graph` has no method for.
+
+file = GraphFile(graph)
+file.reads(0), file.writes(0)   # the buffers that the first op reads and writes
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from lowtide import Graph
+
+
+class GraphFile:
+    """The tables of a graph. Fields that have their default are left out of them."""
+
+    def __init__(self, graph: Graph) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "graph.json"
+            graph.save(path)
+            content = json.loads(path.read_text())
+        self.buffers: list[dict[str, Any]] = content["buffers"]
+        self.values: list[dict[str, Any]] = content["values"]
+        self.ops: list[dict[str, Any]] = content["ops"]
+        self.edges: list[dict[str, int]] = content.get("edges", [])
+
+    def reads(self, op: int) -> list[int]:
+        return [self.values[value]["buffer"] for value in self.ops[op].get("reads", [])]
+
+    def writes(self, op: int) -> list[int]:
+        return self.ops[op].get("writes", [])
+
+    def touched(self, op: int) -> dict[int, None]:
+        """What it reads or writes, each once, in that order."""
+        return dict.fromkeys(self.reads(op) + self.writes(op))
+
+    def resident(self, buffer: int) -> bool:
+        return self.buffers[buffer].get("resident", False)
