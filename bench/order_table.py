@@ -1,0 +1,149 @@
+"""Memory of training steps beside what others plan: the models and batches of ROAM's evaluation.
+
+    python bench/order_table.py [--slow] [--cache DIR] [MODEL ...]
+
+Methods:
+
+    PyTorch live       the most bytes alive in eager execution, where gradients live until the next step zeroes them
+    PyTorch reserved   what its caching allocator for CUDA reserves for that (simulated: caching_allocator.py)
+    LESCEA + LLFB      the heuristics that ROAM compares with: an order that leaves the least alive at each op, and a
+                       layout by longest life
+    MODeL              its integer program for the order, on HiGHS, with the best layout; only with --slow
+    Lowtide            as `lowtide.plan` does it
+
+All but PyTorch's plan gradients as they plan activations: nobody keeps them. *Planned* is the arena (for PyTorch, all
+but what is resident), *total* adds parameters, the state of Adam and the batch. *Fragmentation* is the share that is
+not in use even at the peak: of the arena, and for PyTorch of all that is reserved. Operators' own workspaces are left
+out. Adam updates one parameter after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import lowtide
+import zoo_graphs
+from eager_memory import run_eager
+from zoo_graphs import GRADIENTS, MIB, Form, Step
+
+MODELS = ("alexnet", "vgg16", "mnasnet", "mobilenet_v2", "efficientnet_b0", "vit_base", "bert_base", "gpt2_xl")
+
+
+@dataclass(frozen=True)
+class Method:
+    """An order and a layout of the registries."""
+
+    name: str
+    order: str
+    layout: str
+
+
+OURS = Method("Lowtide", "best", "auto")
+FAST = (Method("LESCEA + LLFB", "lescea", "longest_lived"), OURS)
+METHODS = (*FAST, Method("MODeL", "model_program", "auto"))
+PYTORCH = ("PyTorch live", "PyTorch reserved")
+COLUMNS = ("model", "batch", "method", "planned MiB", "total MiB", "fragmentation", "seconds")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a method needs for a step."""
+
+    method: str
+    model: str
+    batch: int
+    planned: int
+    resident: int
+    fragmentation: float
+    seconds: float
+
+    @property
+    def total(self) -> int:
+        return self.planned + self.resident
+
+
+def pytorch(step: Step) -> list[Memory]:
+    """Both figures of PyTorch itself, of a step that keeps its gradients."""
+    eager = run_eager(step.graph)
+    live, reserved = eager.live - eager.resident, eager.reserved - eager.resident
+    return [
+        Memory(PYTORCH[0], step.model, step.batch, live, eager.resident, 0.0, 0.0),
+        Memory(PYTORCH[1], step.model, step.batch, reserved, eager.resident, eager.fragmentation, 0.0),
+    ]
+
+
+def planned(step: Step, method: Method) -> Memory | str:
+    """Of a step that drops its gradients; or why there is no such plan."""
+    begin = time.process_time()
+    try:
+        plan = lowtide.plan(step.graph, order=method.order, layout=method.layout)
+    except lowtide.LimitError as error:
+        return str(error)
+    seconds = time.process_time() - begin
+    return Memory(
+        method.name, step.model, step.batch, plan.arena_bytes, plan.resident_bytes, plan.fragmentation, seconds
+    )
+
+
+def print_table(kept: Iterable[Step], dropped: Iterable[Step], methods: Sequence[Method]) -> list[Memory]:
+    """Prints the table of the same steps with gradients kept and dropped, and gives its rows."""
+    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    rows: list[Memory] = []
+    for eager, step in zip(kept, dropped, strict=True):
+        tried: list[Memory | str] = [*pytorch(eager), *(planned(step, method) for method in methods)]
+        for method, made in zip((*PYTORCH, *(method.name for method in methods)), tried, strict=True):
+            cells = (made,) if isinstance(made, str) else _cells(made)
+            print(f"| {' | '.join(map(str, (step.model, step.batch, method, *cells)))} |", flush=True)
+        rows += [made for made in tried if isinstance(made, Memory)]
+    return rows
+
+
+def print_reductions(rows: Sequence[Memory], ours: str = OURS.name) -> None:
+    """How much less ours needs than each other method, as geometric means over the steps that both have planned."""
+    print(
+        f"\n| {ours} beside | batch 1: planned | total | larger batch: planned | total |",
+        "|---|---|---|---|---|",
+        sep="\n",
+    )
+    by_step = {(row.method, row.model, row.batch): row for row in rows}
+    for method in dict.fromkeys(row.method for row in rows if row.method != ours):
+        cells = []
+        for is_one in (True, False):
+            pairs = [
+                (by_step[ours, row.model, row.batch], row)
+                for row in rows
+                if row.method == method and (row.batch == 1) == is_one
+            ]
+            for field in ("planned", "total"):
+                cells.append(_reduction([(getattr(mine, field), getattr(other, field)) for mine, other in pairs]))
+        print(f"| {method} | {' | '.join(cells)} |")
+
+
+def _reduction(pairs: Sequence[tuple[int, int]]) -> str:
+    if not pairs:
+        return ""
+    return f"{100 * (statistics.geometric_mean(mine / other for mine, other in pairs) - 1):+.1f} %"
+
+
+def _cells(made: Memory) -> tuple[str, ...]:
+    fragmentation = f"{100 * made.fragmentation:.2f} %"
+    return f"{made.planned / MIB:.1f}", f"{made.total / MIB:.1f}", fragmentation, f"{made.seconds:.2f}"
+
+
+def main() -> None:
+    """Prints both tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    zoo_graphs.add_arguments(parser)
+    parser.add_argument("--slow", action="store_true", help="the integer program of MODeL too")
+    options = parser.parse_args()
+    options.models = options.models or MODELS
+    kept, dropped = (zoo_graphs.chosen(options, [Form(gradients=gradients)]) for gradients in GRADIENTS)
+    print_reductions(print_table(kept, dropped, METHODS if options.slow else FAST))
+
+
+if __name__ == "__main__":
+    main()

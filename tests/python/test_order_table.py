@@ -1,0 +1,27 @@
+"""The table beside other methods: all of them plan the same steps."""
+
+import pytest
+
+import order_table
+import zoo_graphs
+from zoo_graphs import GRADIENTS, Form
+
+
+def test_table_compares_the_same_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ["alexnet", "vit_base"]
+    kept, dropped = (zoo_graphs.steps(models, [Form(gradients=gradients)], size="small") for gradients in GRADIENTS)
+    rows = order_table.print_table(kept, dropped, order_table.METHODS)
+    order_table.print_reductions(rows)
+    by_step = {(row.method, row.model, row.batch): row for row in rows}
+    for model, batch in {(row.model, row.batch) for row in rows}:
+        live, reserved, heuristics, ours = (
+            by_step[method, model, batch] for method in (*order_table.PYTORCH, "LESCEA + LLFB", "Lowtide")
+        )
+        assert live.resident == reserved.resident == heuristics.resident == ours.resident
+        assert live.planned < reserved.planned
+        assert ours.planned < live.planned, "gradients die early"
+        assert ours.planned <= heuristics.planned
+        assert reserved.fragmentation > 0 and ours.fragmentation < 0.02
+    text = capsys.readouterr().out
+    assert "| alexnet | 1 | MODeL | E403: model_program takes graphs of at most" in text
+    assert "| PyTorch reserved | -" in text
