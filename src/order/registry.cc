@@ -8,6 +8,7 @@
 #include "order/bounds.h"
 #include "order/greedy.h"
 #include "order/inductor.h"
+#include "order/roam.h"
 #include "order/update_branches.h"
 
 namespace lowtide {
@@ -27,6 +28,11 @@ Result<Order> of_tasks(const Graph& graph) {
 
 Result<Order> early_updates(const Graph& graph) {
   return early_updates_order(graph, to_tasks(graph));
+}
+
+Result<Order> roam(const Graph& graph) {
+  Work work(kBestOrderSteps);
+  return roam_order(graph, to_tasks(graph), {}, work).order;
 }
 
 Result<Order> best(const Graph& graph) {
@@ -67,6 +73,8 @@ constexpr std::array kAlgorithms = {
                    "Inductor's, to compare with: what leaves the fewest bytes and raises no peak, if there is any.",
                    of_tasks<lpmf_order>},
     OrderAlgorithm{"early_updates", "Program order, with each weight update as soon as it can run.", early_updates},
+    OrderAlgorithm{"roam", "ROAM: cut where the step of an op is fixed, updates assigned, each segment by itself.",
+                   roam},
     OrderAlgorithm{"model_program", "The integer program of MODeL, to compare with: small graphs only.",
                    model_program_order},
 };

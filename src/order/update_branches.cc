@@ -11,12 +11,9 @@
 namespace lowtide {
 namespace {
 
-// Content that exists when the step begins, and is to be new when it ends.
 bool is_trained(const Graph& graph, VersionId written) {
-  const Version version = graph.version(written);
-  const Buffer buffer = graph.buffer(version.buffer);
-  return !buffer.planned() && version.index > 0 &&
-         (buffer.role == Role::parameter || buffer.role == Role::optimizer_state);
+  const Buffer buffer = graph.buffer(graph.version(written).buffer);
+  return !buffer.planned() && (buffer.role == Role::parameter || buffer.role == Role::optimizer_state);
 }
 
 // By task: nothing comes behind it whose result is wanted for itself.
@@ -26,7 +23,7 @@ std::vector<bool> leads_to_state_alone(const Graph& graph, const Tasks& tasks) {
     const bool is_result = std::ranges::any_of(graph.op(OpId(task)).writes, [&](VersionId written) {
       const Version version = graph.version(written);
       const Buffer buffer = graph.buffer(version.buffer);
-      return buffer.kept && (buffer.planned() || version.index == 0);
+      return buffer.kept && (buffer.planned() || version.index == 0) && !is_trained(graph, written);
     });
     leads[task] = !is_result &&
                   std::ranges::all_of(tasks.needs.successors[task], [&](OpId behind) { return leads[behind.index()]; });
@@ -79,10 +76,23 @@ class Groups {
   std::vector<Task> parent_;
 };
 
+std::int64_t gradient_of(const Graph& graph, const std::vector<bool>& in_update, std::span<const Task> branch) {
+  std::set<BufferId> gradients;
+  for (const Task task : branch) {
+    for (const ValueId read : graph.op(OpId(task)).reads) {
+      const Version version = graph.version(graph.value(read).version);
+      if (version.writer && !in_update[version.writer->index()]) gradients.insert(version.buffer);
+    }
+  }
+  std::int64_t bytes = 0;
+  for (const BufferId gradient : gradients) bytes += static_cast<std::int64_t>(graph.buffer(gradient).size.count());
+  return bytes;
+}
+
 }  // namespace
 
 UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
-  UpdateBranches found{find_updates(graph, tasks), {}};
+  UpdateBranches found{find_updates(graph, tasks), {}, {}};
   const std::vector<bool>& in_update = found.in_update;
   Groups groups(tasks.count());
   for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
@@ -118,6 +128,9 @@ UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
     members.emplace_back(number[first], task);
   }
   found.branches = Lists<Task>::group(branches, members);
+  for (std::size_t branch = 0; branch < branches; ++branch) {
+    found.gradient.push_back(gradient_of(graph, in_update, found.branches[branch]));
+  }
   return found;
 }
 

@@ -1,6 +1,6 @@
 // update_branches.h: the ops that turn gradients into new parameters, apart from those that make the gradients.
 //
-// A task belongs to an update if nothing but updates comes behind it, and it changes a parameter or optimizer state, or
+// A task belongs to an update if nothing but updates comes behind it, and it writes a parameter or optimizer state, or
 // reads or changes what such a task wrote. So what makes a gradient, or clips it, does not: it reads nothing that is
 // new.
 //
@@ -25,6 +25,8 @@ namespace lowtide {
 struct UpdateBranches {
   std::vector<bool> in_update;  // by task
   Lists<Task> branches;         // each in program order; by their first task
+  // By branch: the bytes it reads that forward and backward pass wrote, in planned and resident buffers. Its gradient.
+  std::vector<std::int64_t> gradient;
 };
 
 UpdateBranches update_branches(const Graph& graph, const Tasks& tasks);

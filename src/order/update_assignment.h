@@ -1,0 +1,42 @@
+// update_assignment.h: in which segment each weight update runs. Equations 4 to 6 of ROAM.
+//
+// As soon as its gradient is there, an update would free it; but its own buffers come on top of the activations, most
+// of which are alive when the backward pass begins. It is put off to the next segment, and on, while
+//
+//   the activations that may be alive there (5) and alpha times the gradient (6) are more than all activations (4),
+//   and its gradient is more than `delay_radius` times as large as buffers are on average.
+//
+// Not in the paper: an update that has no buffer of its own, like that of a fused optimizer, only frees, and is not put
+// off.
+//
+// An activation is made before the turn and used after it; the turn is the waist over which the most is held for the
+// forward and backward pass. Alpha says how many times its gradient an update holds at least, in planned buffers: 3 for
+// the unfused Adam of the paper, gradient included.
+#pragma once
+
+#include <optional>
+
+#include "order/waists.h"
+
+namespace lowtide {
+
+struct UpdateAssignmentOptions {
+  double delay_radius = 1;
+  std::optional<double> alpha = {};  // else derived from the branch with the largest gradient
+};
+
+// The last segment of the forward pass. None if nothing is held from one segment to the next.
+std::optional<std::uint32_t> find_turn(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists);
+
+// By buffer: made up to the turn and used after it.
+std::vector<bool> find_activations(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
+                                   std::optional<std::uint32_t> turn);
+
+// How many times its gradient the branch with the largest gradient takes at least, by itself. 0 without branches.
+double derive_alpha(const Tasks& tasks, const UpdateBranches& updates);
+
+// By task: its segment. Only those of updates differ from those of `waists`, and none is earlier.
+std::vector<std::uint32_t> assign_updates(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
+                                          const UpdateAssignmentOptions& options);
+
+}  // namespace lowtide
