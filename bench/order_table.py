@@ -8,6 +8,7 @@ Methods:
     PyTorch reserved   what its caching allocator for CUDA reserves for that (simulated: caching_allocator.py)
     LESCEA + LLFB      the heuristics that ROAM compares with: an order that leaves the least alive at each op, and a
                        layout by longest life
+    ROAM               its order and its layout
     MODeL              its integer program for the order, on HiGHS, with the best layout; only with --slow
     Lowtide            as `lowtide.plan` does it
 
@@ -22,12 +23,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import lowtide
 import zoo_graphs
 from eager_memory import run_eager
+from lowtide import _core
 from zoo_graphs import GRADIENTS, MIB, Form, Step
 
 MODELS = ("alexnet", "vgg16", "mnasnet", "mobilenet_v2", "efficientnet_b0", "vit_base", "bert_base", "gpt2_xl")
@@ -35,16 +37,25 @@ MODELS = ("alexnet", "vgg16", "mnasnet", "mobilenet_v2", "efficientnet_b0", "vit
 
 @dataclass(frozen=True)
 class Method:
-    """An order and a layout of the registries."""
+    """A way to plan a step: gives the peak and the arena."""
 
     name: str
-    order: str
-    layout: str
+    run: Callable[[lowtide.Graph], tuple[int, int]]
 
 
-OURS = Method("Lowtide", "best", "auto")
-FAST = (Method("LESCEA + LLFB", "lescea", "longest_lived"), OURS)
-METHODS = (*FAST, Method("MODeL", "model_program", "auto"))
+def by_name(order: str, layout: str) -> Callable[[lowtide.Graph], tuple[int, int]]:
+    """A plan by algorithms of the registries."""
+
+    def run(graph: lowtide.Graph) -> tuple[int, int]:
+        plan = lowtide.plan(graph, order=order, layout=layout)
+        return plan.peak_bytes, plan.arena_bytes
+
+    return run
+
+
+OURS = Method("Lowtide", by_name("best", "auto"))
+FAST = (Method("LESCEA + LLFB", by_name("lescea", "longest_lived")), Method("ROAM", _core.roam_memory), OURS)
+METHODS = (*FAST, Method("MODeL", by_name("model_program", "auto")))
 PYTORCH = ("PyTorch live", "PyTorch reserved")
 COLUMNS = ("model", "batch", "method", "planned MiB", "total MiB", "fragmentation", "seconds")
 
@@ -80,13 +91,11 @@ def planned(step: Step, method: Method) -> Memory | str:
     """Of a step that drops its gradients; or why there is no such plan."""
     begin = time.process_time()
     try:
-        plan = lowtide.plan(step.graph, order=method.order, layout=method.layout)
+        peak, arena = method.run(step.graph)
     except lowtide.LimitError as error:
         return str(error)
     seconds = time.process_time() - begin
-    return Memory(
-        method.name, step.model, step.batch, plan.arena_bytes, plan.resident_bytes, plan.fragmentation, seconds
-    )
+    return Memory(method.name, step.model, step.batch, arena, step.graph.resident_bytes, 1 - peak / arena, seconds)
 
 
 def print_table(kept: Iterable[Step], dropped: Iterable[Step], methods: Sequence[Method]) -> list[Memory]:

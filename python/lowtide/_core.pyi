@@ -236,6 +236,9 @@ def best_order(graph: Graph, steps: int = 2_000_000_000) -> tuple[list[int], int
     ``steps`` is the work allowed, about a nanosecond each; the default is that of :func:`plan`. Nothing is laid out.
     """
 
+def roam_memory(graph: Graph, steps: int = 4_000_000_000) -> tuple[int, int]:
+    """Peak and arena of the order and the layout of ROAM, to compare with. ``steps`` is the work allowed."""
+
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""
 

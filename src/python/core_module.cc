@@ -29,6 +29,7 @@
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
 #include "order/best.h"
+#include "plan/roam_layout.h"
 #include "raise.h"
 #include "watch.h"
 
@@ -127,6 +128,13 @@ std::tuple<std::vector<Index>, std::int64_t, std::int64_t> find_best_order(const
   Work work(steps);
   const ProvenOrder found = unlocked([&] { return best_order(to_tasks(graph), 1, work); });
   return {to_indices(found.order), found.peak, found.bound};
+}
+
+// Of the order and the layout of ROAM: the peak and the arena.
+std::pair<std::uint64_t, std::uint64_t> measure_roam(const Graph& graph, std::uint64_t steps) {
+  Work work(steps);
+  const RoamPlan made = take(unlocked([&] { return roam_plan(graph, {}, work); }));
+  return {take(lifetimes(graph, made.order.order)).peak.count(), made.layout.arena.count()};
 }
 
 void bind_graph(nb::module_& m) {
@@ -312,6 +320,7 @@ NB_MODULE(_core, m) {
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("best_order", find_best_order, "graph"_a, "steps"_a = 2'000'000'000);
+  m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
 }

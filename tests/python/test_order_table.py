@@ -14,13 +14,13 @@ def test_table_compares_the_same_steps(capsys: pytest.CaptureFixture[str]) -> No
     order_table.print_reductions(rows)
     by_step = {(row.method, row.model, row.batch): row for row in rows}
     for model, batch in {(row.model, row.batch) for row in rows}:
-        live, reserved, heuristics, ours = (
-            by_step[method, model, batch] for method in (*order_table.PYTORCH, "LESCEA + LLFB", "Lowtide")
+        live, reserved, heuristics, roam, ours = (
+            by_step[method, model, batch] for method in (*order_table.PYTORCH, "LESCEA + LLFB", "ROAM", "Lowtide")
         )
-        assert live.resident == reserved.resident == heuristics.resident == ours.resident
+        assert len({row.resident for row in (live, reserved, heuristics, roam, ours)}) == 1
         assert live.planned < reserved.planned
         assert ours.planned < live.planned, "gradients die early"
-        assert ours.planned <= heuristics.planned
+        assert ours.planned <= min(heuristics.planned, roam.planned)
         assert reserved.fragmentation > 0 and ours.fragmentation < 0.02
     text = capsys.readouterr().out
     assert "| alexnet | 1 | MODeL | E403: model_program takes graphs of at most" in text
