@@ -30,8 +30,10 @@ RoamOrder roam_order(const Graph& graph, const Tasks& tasks, const RoamOptions& 
   } else {
     made.waists = no_waists(tasks);
   }
-  made.segment = options.assign_updates ? assign_updates(tasks, made.updates, made.waists, options.assignment)
-                                        : made.waists.segment;
+  made.turn = find_turn(tasks, made.updates, made.waists);
+  made.segment = options.assign_updates
+                     ? assign_updates(tasks, made.updates, made.waists, made.turn, options.assignment)
+                     : made.waists.segment;
 
   std::vector<std::pair<std::size_t, Task>> pairs;
   for (Task task = 0; task < tasks.count(); ++task) pairs.emplace_back(made.segment[task], task);

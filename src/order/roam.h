@@ -2,6 +2,7 @@
 // each segment by itself, side by side.
 //
 //   waists.h               where it is cut
+//   turn.h                 where the forward pass ends
 //   update_assignment.h    in which segment each weight update runs
 //   segment.h              what is left to order
 //
@@ -32,6 +33,7 @@ struct RoamOrder {
   Order order;
   UpdateBranches updates;
   Waists waists;
+  Turn turn;
   std::vector<std::uint32_t> segment;  // by task, as it was solved
 };
 

@@ -11,19 +11,6 @@ namespace {
 
 constexpr std::uint64_t kBranchSteps = 100'000'000;
 
-std::uint32_t made_in(const Tasks& tasks, const Waists& waists, Held buffer) {
-  return waists.segment[tasks.users[buffer].front()];
-}
-
-// The last segment in which the forward or backward pass uses it; 0 if neither does.
-std::uint32_t last_used_in(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists, Held buffer) {
-  std::uint32_t last = 0;
-  for (const Task user : tasks.users[buffer]) {
-    if (!updates.in_update[user]) last = std::max(last, waists.segment[user]);
-  }
-  return last;
-}
-
 // Whether a branch holds anything but what is there before it.
 bool adds_bytes(const Tasks& tasks, std::span<const Task> branch) {
   return std::ranges::any_of(branch, [&](Task task) {
@@ -34,10 +21,10 @@ bool adds_bytes(const Tasks& tasks, std::span<const Task> branch) {
 
 // By step of the passes: the activations that may be alive there. Equation 5.
 std::vector<std::int64_t> activations_alive(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
-                                            const std::vector<bool>& activations) {
+                                            const Turn& turn) {
   std::vector<std::int64_t> alive(waists.steps + 1);
   for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
-    if (!activations[buffer]) continue;
+    if (!turn.activation[buffer]) continue;
     std::uint32_t last = 0;
     for (const Task user : tasks.users[buffer]) {
       if (!updates.in_update[user]) last = std::max(last, waists.latest[user]);
@@ -51,31 +38,6 @@ std::vector<std::int64_t> activations_alive(const Tasks& tasks, const UpdateBran
 
 }  // namespace
 
-std::optional<std::uint32_t> find_turn(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists) {
-  std::vector<std::int64_t> held(waists.num_segments() + 1);  // over the waist behind each segment
-  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
-    const std::uint32_t first = made_in(tasks, waists, buffer);
-    const std::uint32_t last = last_used_in(tasks, updates, waists, buffer);
-    if (first >= last) continue;
-    held[first] += tasks.size[buffer];
-    held[last] -= tasks.size[buffer];
-  }
-  std::partial_sum(held.begin(), held.end(), held.begin());
-  const auto most = std::ranges::max_element(held);
-  if (*most == 0) return std::nullopt;
-  return static_cast<std::uint32_t>(most - held.begin());
-}
-
-std::vector<bool> find_activations(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
-                                   std::optional<std::uint32_t> turn) {
-  std::vector<bool> activations(tasks.size.size());
-  for (Held buffer = 0; turn && buffer < tasks.size.size(); ++buffer) {
-    activations[buffer] =
-        made_in(tasks, waists, buffer) <= *turn && last_used_in(tasks, updates, waists, buffer) > *turn;
-  }
-  return activations;
-}
-
 double derive_alpha(const Tasks& tasks, const UpdateBranches& updates) {
   const auto largest = std::ranges::max_element(updates.gradient);
   if (largest == updates.gradient.end() || *largest == 0) return 0;
@@ -88,17 +50,15 @@ double derive_alpha(const Tasks& tasks, const UpdateBranches& updates) {
 }
 
 std::vector<std::uint32_t> assign_updates(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
-                                          const UpdateAssignmentOptions& options) {
+                                          const Turn& turn, const UpdateAssignmentOptions& options) {
   std::vector<std::uint32_t> segment = waists.segment;
-  const std::optional<std::uint32_t> turn = find_turn(tasks, updates, waists);
-  if (!turn || updates.branches.size() == 0) return segment;
-  const std::vector<bool> activations = find_activations(tasks, updates, waists, turn);
-  const std::vector<std::int64_t> alive = activations_alive(tasks, updates, waists, activations);
+  if (!turn.segment || updates.branches.size() == 0) return segment;
+  const std::vector<std::int64_t> alive = activations_alive(tasks, updates, waists, turn);
   std::int64_t all_activations = 0;  // equation 4
   std::int64_t all = 0;
   for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
     all += tasks.size[buffer];
-    all_activations += activations[buffer] ? tasks.size[buffer] : 0;
+    all_activations += turn.activation[buffer] ? tasks.size[buffer] : 0;
   }
   const double average = static_cast<double>(all) / static_cast<double>(tasks.size.size());
   const double alpha = options.alpha ? *options.alpha : derive_alpha(tasks, updates);

@@ -9,14 +9,13 @@
 // Not in the paper: an update that has no buffer of its own, like that of a fused optimizer, only frees, and is not put
 // off.
 //
-// An activation is made before the turn and used after it; the turn is the waist over which the most is held for the
-// forward and backward pass. Alpha says how many times its gradient an update holds at least, in planned buffers: 3 for
-// the unfused Adam of the paper, gradient included.
+// What an activation is, says turn.h. Alpha says how many times its gradient an update holds at least, in planned
+// buffers: 3 for the unfused Adam of the paper, gradient included.
 #pragma once
 
 #include <optional>
 
-#include "order/waists.h"
+#include "order/turn.h"
 
 namespace lowtide {
 
@@ -25,18 +24,11 @@ struct UpdateAssignmentOptions {
   std::optional<double> alpha = {};  // else derived from the branch with the largest gradient
 };
 
-// The last segment of the forward pass. None if nothing is held from one segment to the next.
-std::optional<std::uint32_t> find_turn(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists);
-
-// By buffer: made up to the turn and used after it.
-std::vector<bool> find_activations(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
-                                   std::optional<std::uint32_t> turn);
-
 // How many times its gradient the branch with the largest gradient takes at least, by itself. 0 without branches.
 double derive_alpha(const Tasks& tasks, const UpdateBranches& updates);
 
 // By task: its segment. Only those of updates differ from those of `waists`, and none is earlier.
 std::vector<std::uint32_t> assign_updates(const Tasks& tasks, const UpdateBranches& updates, const Waists& waists,
-                                          const UpdateAssignmentOptions& options);
+                                          const Turn& turn, const UpdateAssignmentOptions& options);
 
 }  // namespace lowtide

@@ -15,29 +15,29 @@ constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kSeveral = kNone - 1;
 
 // By task: it belongs to an update, or serves one at most. Without updates there is no such task.
-std::vector<bool> find_hangers_on(const Tasks& tasks, const UpdateBranches& updates) {
+std::vector<bool> find_what_comes_along(const Tasks& tasks, const UpdateBranches& updates) {
   std::vector<std::uint32_t> serves(tasks.count(), kNone);  // a branch
   for (std::uint32_t branch = 0; branch < updates.branches.size(); ++branch) {
     for (const Task task : updates.branches[branch]) serves[task] = branch;
   }
-  std::vector<bool> hangs_on(tasks.count());
-  if (updates.branches.size() == 0) return hangs_on;
+  std::vector<bool> comes_along(tasks.count());
+  if (updates.branches.size() == 0) return comes_along;
   for (Task task = static_cast<Task>(tasks.count()); task-- > 0;) {
     for (const OpId behind : tasks.needs.successors[task]) {
       const std::uint32_t other = serves[behind.index()];
       if (updates.in_update[task] || other == kNone || other == serves[task]) continue;
       serves[task] = serves[task] == kNone ? other : kSeveral;
     }
-    hangs_on[task] = serves[task] != kSeveral;
+    comes_along[task] = serves[task] != kSeveral;
   }
-  return hangs_on;
+  return comes_along;
 }
 
 // The forward and the backward pass alone, with what feeds them (see the header) right before the first that needs it.
 class Passes {
  public:
-  Passes(const Graph& graph, const Tasks& tasks, const std::vector<bool>& hangs_on)
-      : graph_(graph), tasks_(tasks), hangs_on_(hangs_on) {
+  Passes(const Graph& graph, const Tasks& tasks, const std::vector<bool>& comes_along)
+      : graph_(graph), tasks_(tasks), comes_along_(comes_along) {
     feeds_.assign(tasks.count(), false);
     first_need_.resize(tasks.count());
     std::iota(first_need_.begin(), first_need_.end(), Task{0});
@@ -61,7 +61,7 @@ class Passes {
     const auto depth = [&](Task task) { return std::min(before[place_[task]], after[place_[task]]); };
     const Task start = *std::ranges::max_element(order_, {}, lead);
     const Task center = *std::ranges::max_element(order_, {}, depth);
-    const bool trains = std::ranges::find(hangs_on_, true) != hangs_on_.end();
+    const bool trains = std::ranges::find(comes_along_, true) != comes_along_.end();
     const std::vector<bool> behind_start = descendants_of(start);
     const std::vector<bool> behind_center = descendants_of(center);
     const std::vector<bool> before_center = ancestors_of(center);
@@ -100,7 +100,7 @@ class Passes {
       if (!feeds_[task]) continue;
       Task first = kNone;
       for (const OpId behind : tasks_.needs.successors[task]) {
-        if (!hangs_on_[behind.index()]) first = std::min(first, first_need_[behind.index()]);
+        if (!comes_along_[behind.index()]) first = std::min(first, first_need_[behind.index()]);
       }
       if (first != kNone) first_need_[task] = first;
     }
@@ -109,7 +109,7 @@ class Passes {
   void number() {
     order_.clear();
     for (Task task = 0; task < tasks_.count(); ++task) {
-      if (!hangs_on_[task]) order_.push_back(task);
+      if (!comes_along_[task]) order_.push_back(task);
     }
     std::ranges::sort(order_, {}, [&](Task task) { return std::tuple(first_need_[task], !feeds_[task], task); });
     place_.resize(tasks_.count());
@@ -141,7 +141,7 @@ class Passes {
 
   const Graph& graph_;
   const Tasks& tasks_;
-  const std::vector<bool>& hangs_on_;
+  const std::vector<bool>& comes_along_;
   std::vector<bool> feeds_;
   std::vector<Task> first_need_;  // by task: itself, or that which needs a feeder first
   std::vector<Task> order_;
@@ -154,6 +154,7 @@ class Passes {
 Waists no_waists(const Tasks& tasks) {
   Waists waists;
   waists.segment.resize(tasks.count());
+  waists.comes_along.resize(tasks.count());
   waists.earliest.resize(tasks.count());
   waists.latest.resize(tasks.count());
   waists.steps = 1;
@@ -161,11 +162,11 @@ Waists no_waists(const Tasks& tasks) {
 }
 
 Waists find_waists(const Graph& graph, const Tasks& tasks, const UpdateBranches& updates) {
-  const std::vector<bool> hangs_on = find_hangers_on(tasks, updates);
-  const Passes passes(graph, tasks, hangs_on);
+  Waists waists = no_waists(tasks);
+  waists.comes_along = find_what_comes_along(tasks, updates);
+  const Passes passes(graph, tasks, waists.comes_along);
   const std::vector<std::uint32_t> before = count_relatives(passes.needs(), Side::ancestors);
   const std::vector<std::uint32_t> after = count_relatives(passes.needs(), Side::descendants);
-  Waists waists = no_waists(tasks);
   waists.steps = static_cast<std::uint32_t>(passes.tasks().size());
   std::vector<std::uint32_t> opens(tasks.count());  // by task: the first segment in which another can come behind it
   for (std::size_t place = 0; place < waists.steps; ++place) {
@@ -178,7 +179,7 @@ Waists find_waists(const Graph& graph, const Tasks& tasks, const UpdateBranches&
     ++opens[task];
   }
   for (Task task = 0; task < tasks.count(); ++task) {
-    if (!hangs_on[task]) continue;
+    if (!waists.comes_along[task]) continue;
     for (const OpId need : tasks.needs.predecessors[task]) {
       opens[task] = std::max(opens[task], opens[need.index()]);
       waists.earliest[task] = std::max(waists.earliest[task], waists.earliest[need.index()] + 1);

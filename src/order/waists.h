@@ -27,6 +27,7 @@ namespace lowtide {
 struct Waists {
   std::vector<Task> tasks;             // in the order in which they run
   std::vector<std::uint32_t> segment;  // by task: s runs after waist s - 1, and not after waist s if that needs it
+  std::vector<bool> comes_along;       // by task: see above
   std::size_t num_segments() const { return tasks.size() + 1; }  // the last may be empty
 
   // Steps of the forward and backward pass, by task: as soon as all that must come before has run, and as late as all

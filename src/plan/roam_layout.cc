@@ -28,11 +28,9 @@ std::vector<Owned> find_owners(const Graph& graph, const Tasks& tasks, const Roa
   const auto leaf_at = [&](std::size_t step) {
     return leaf_of_ring[tree.ring[order.segment[order.order[step].index()]]];
   };
-  const std::optional<std::uint32_t> turn = find_turn(tasks, order.updates, order.waists);
-  const std::vector<bool> activations = find_activations(tasks, order.updates, order.waists, turn);
   std::vector<bool> is_activation(graph.num_buffers());
   for (Held held = 0; held < tasks.size.size(); ++held) {
-    for (const BufferId buffer : tasks.parts[held]) is_activation[buffer.index()] = activations[held];
+    for (const BufferId buffer : tasks.parts[held]) is_activation[buffer.index()] = order.turn.activation[held];
   }
   std::vector<Owned> owners;
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
@@ -42,7 +40,8 @@ std::vector<Owned> find_owners(const Graph& graph, const Tasks& tasks, const Roa
       owners.push_back({0, false});
       continue;
     }
-    const bool forward = turn && order.segment[order.order[life.begin.index()].index()] <= *turn;
+    const std::uint32_t made_in = order.segment[order.order[life.begin.index()].index()];
+    const bool forward = order.turn.segment && made_in <= *order.turn.segment;
     owners.push_back({leaf_at(forward ? life.end.index() - 1 : life.begin.index()), is_activation[id.index()]});
   }
   for (std::size_t step = 0; step < order.order.size(); ++step) {

@@ -1,41 +1,29 @@
 #include "plan/roam_tree.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace lowtide {
 namespace {
 
-// A buffer as the forward and backward pass see it.
-struct Span {
-  std::uint32_t made;  // in this segment
-  std::uint32_t used;  // last
-  bool by_waist;       // which hands it on
-  std::int64_t size;
-};
-
-std::vector<Span> spans_of(const Tasks& tasks, const RoamOrder& order) {
-  std::vector<bool> is_waist(tasks.count());
-  for (const Task task : order.waists.tasks) is_waist[task] = true;
-  std::vector<Span> spans;
-  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
-    const Task maker = tasks.users[buffer].front();
-    if (order.updates.in_update[maker]) continue;
-    Span span{order.segment[maker], order.segment[maker], is_waist[maker], tasks.size[buffer]};
-    for (const Task user : tasks.users[buffer]) {
-      if (!order.updates.in_update[user]) span.used = std::max(span.used, order.segment[user]);
+// By buffer: what a waist makes is handed on from one ring to the next.
+std::vector<bool> find_handed_on(const Tasks& tasks, const Waists& waists) {
+  std::vector<bool> handed_on(tasks.size.size());
+  for (const Task waist : waists.tasks) {
+    for (const Held buffer : tasks.touched[waist]) {
+      if (tasks.users[buffer].front() == waist) handed_on[buffer] = true;
     }
-    spans.push_back(span);
   }
-  return spans;
+  return handed_on;
 }
 
 // By segment of the forward pass: the first one by which half of the bytes that it saved are used up.
-std::vector<std::uint32_t> find_partners(std::span<const Span> spans, std::uint32_t turn) {
+std::vector<std::uint32_t> find_partners(const Tasks& tasks, const Turn& turns) {
+  const std::uint32_t turn = *turns.segment;
   std::vector<std::vector<std::pair<std::uint32_t, std::int64_t>>> saved(turn + 1);  // last use, bytes
-  for (const Span& span : spans) {
-    if (span.made <= turn && span.used > turn) saved[span.made].emplace_back(span.used, span.size);
+  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
+    const PassSpan& span = turns.spans[buffer];
+    if (turns.activation[buffer]) saved[span.made].emplace_back(span.used, tasks.size[buffer]);
   }
   std::vector<std::uint32_t> partners(turn + 1, turn + 1);
   for (std::uint32_t forward = 0; forward <= turn; ++forward) {
@@ -52,8 +40,9 @@ std::vector<std::uint32_t> find_partners(std::span<const Span> spans, std::uint3
 }
 
 // By segment: its ring.
-std::vector<std::uint32_t> find_rings(std::span<const Span> spans, std::uint32_t turn, std::uint32_t segments) {
-  const std::vector<std::uint32_t> partners = find_partners(spans, turn);
+std::vector<std::uint32_t> find_rings(const Tasks& tasks, const Turn& turns, std::uint32_t segments) {
+  const std::vector<std::uint32_t> partners = find_partners(tasks, turns);
+  const std::uint32_t turn = *turns.segment;
   std::vector<std::uint32_t> ring(segments);
   std::uint32_t number = 0;
   std::uint32_t closed = turn + 1;  // segments of the backward pass before this one have their ring
@@ -75,10 +64,13 @@ std::vector<std::uint32_t> find_rings(std::span<const Span> spans, std::uint32_t
   return ring;
 }
 
-bool is_independent(std::span<const Span> spans, std::span<const std::uint32_t> ring, Rings rings) {
+bool is_independent(const Turn& turn, const std::vector<bool>& handed_on, std::span<const std::uint32_t> ring,
+                    Rings rings) {
   const auto within = [&](std::uint32_t segment) { return rings.begin <= ring[segment] && ring[segment] < rings.end; };
-  return std::ranges::all_of(spans,
-                             [&](const Span& span) { return span.by_waist || within(span.made) == within(span.used); });
+  for (Held buffer = 0; buffer < turn.spans.size(); ++buffer) {
+    if (!handed_on[buffer] && within(turn.spans[buffer].made) != within(turn.spans[buffer].used)) return false;
+  }
+  return true;
 }
 
 // As many rings together as have no more ops than the limit; one at least.
@@ -109,10 +101,9 @@ std::vector<Rings> RoamTree::leaves() const {
 
 RoamTree subgraph_tree(const Tasks& tasks, const RoamOrder& order, std::size_t node_limit) {
   const auto segments = static_cast<std::uint32_t>(order.waists.num_segments());
-  const std::optional<std::uint32_t> turn = find_turn(tasks, order.updates, order.waists);
-  const std::vector<Span> spans = spans_of(tasks, order);
+  const std::vector<bool> handed_on = find_handed_on(tasks, order.waists);
   RoamTree tree;
-  tree.ring = turn ? find_rings(spans, *turn, segments) : std::vector<std::uint32_t>(segments);
+  tree.ring = order.turn.segment ? find_rings(tasks, order.turn, segments) : std::vector<std::uint32_t>(segments);
   std::vector<std::size_t> ops(std::ranges::max(tree.ring) + std::size_t{1});  // by ring
   for (const std::uint32_t segment : order.segment) ++ops[tree.ring[segment]];
   Rings open{0, 0};
@@ -120,7 +111,7 @@ RoamTree subgraph_tree(const Tasks& tasks, const RoamOrder& order, std::size_t n
   for (std::size_t ring = 0; ring < ops.size(); ++ring) {
     open.end = ring + 1;
     nodes += ops[ring];
-    if (ring + 1 < ops.size() && !is_independent(spans, tree.ring, open)) continue;
+    if (ring + 1 < ops.size() && !is_independent(order.turn, handed_on, tree.ring, open)) continue;
     tree.subgraphs.push_back({open, {}});
     if (nodes > node_limit) {
       std::vector<Rings> parts = split(open, ops, node_limit);

@@ -131,7 +131,11 @@ TEST(Waists, OfATrainingStep) {
   EXPECT_THAT(found.tasks, ElementsAre(0, 1, 2, 3, 5, 7));
   // 4 needs 3, the waist before segment 4; its weight is read by 5, so the update ends in segment 5.
   EXPECT_THAT(found.segment, ElementsAre(0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 5, 6, 4, 5));
-  EXPECT_EQ(find_turn(tasks, updates, found), 2u);
+  const Turn turn = find_turn(tasks, updates, found);
+  EXPECT_EQ(turn.segment, 2u);
+  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
+    EXPECT_EQ(turn.activation[buffer], tasks.users[buffer].front() < 3) << "of op " << tasks.users[buffer].front();
+  }
 }
 
 // Its gradient and its own buffer: twice the gradient.
@@ -152,12 +156,13 @@ TEST(UpdateAssignment, WaitsUntilActivationsHaveGone) {
     const Tasks tasks = to_tasks(graph);
     const UpdateBranches updates = update_branches(graph, tasks);
     const Waists waists = find_waists(graph, tasks, updates);
-    const std::vector<std::uint32_t> segment = assign_updates(tasks, updates, waists, {.delay_radius = 0});
+    const Turn turn = find_turn(tasks, updates, waists);
+    const std::vector<std::uint32_t> segment = assign_updates(tasks, updates, waists, turn, {.delay_radius = 0});
     const std::span<const Task> last = updates.branches[5];
     EXPECT_EQ(segment[last[1]], waists.segment[last[1]] + segments_later) << weight;
     // A radius above which no gradient is, or an alpha of nothing: nobody waits.
-    EXPECT_EQ(assign_updates(tasks, updates, waists, {.delay_radius = 1000}), waists.segment);
-    EXPECT_EQ(assign_updates(tasks, updates, waists, {.delay_radius = 0, .alpha = 0}), waists.segment);
+    EXPECT_EQ(assign_updates(tasks, updates, waists, turn, {.delay_radius = 1000}), waists.segment);
+    EXPECT_EQ(assign_updates(tasks, updates, waists, turn, {.delay_radius = 0, .alpha = 0}), waists.segment);
   }
 }
 
@@ -167,7 +172,8 @@ TEST(UpdateAssignment, WhatHasNoBufferOfItsOwnDoesNotWait) {
   const UpdateBranches updates = update_branches(graph, tasks);
   ASSERT_EQ(updates.branches.size(), 6u);
   const Waists waists = find_waists(graph, tasks, updates);
-  EXPECT_EQ(assign_updates(tasks, updates, waists, {.delay_radius = 0, .alpha = 100}), waists.segment);
+  const Turn turn = find_turn(tasks, updates, waists);
+  EXPECT_EQ(assign_updates(tasks, updates, waists, turn, {.delay_radius = 0, .alpha = 100}), waists.segment);
 }
 
 // What a segment holds is what the whole holds there, but for what none of its tasks touches.
