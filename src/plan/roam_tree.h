@@ -1,7 +1,8 @@
 // roam_tree.h: a training step as rings around its turn, and which of them are laid out together. Algorithm 1 of ROAM.
 //
 // A segment of the forward pass goes with those of the backward pass by which half of the bytes that it saved are used
-// up, and that do not go with a later one: they are a ring. The waists at its ends are the pairs of the paper.
+// up, and that do not go with a later one: they are a ring. The waists at its ends are the pairs of the paper, which
+// walks the waists of both passes in step; but captured passes have different numbers of them.
 //
 //   segment   0      1      2   |   3      4      5          what 2 saves is last used in 3, what 1 saves in 4, what
 //             |      |      +---|---+      |      |          0 saves in 5: three rings
