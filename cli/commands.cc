@@ -18,6 +18,7 @@ void add_figures(JsonObject& json, const Plan& plan) {
       .add("arena_bytes", plan.arena)
       .add("peak_bytes", plan.peak)
       .add("bound_bytes", plan.bound)
+      .add("gap", plan.gap())
       .add("resident_bytes", plan.resident)
       .add("total_bytes", plan.resident + plan.arena)
       .add("fragmentation", plan.fragmentation())

@@ -17,10 +17,15 @@ namespace lowtide {
 
 using Order = std::vector<OpId>;  // by step
 
+struct BoundedOrder {
+  Order order;
+  Bytes bound = {};  // proven: no order has a smaller peak; 0 from algorithms that prove nothing
+};
+
 struct OrderAlgorithm {
   std::string_view name;
   std::string_view description;  // one sentence
-  Result<Order> (*run)(const Graph& graph);
+  Result<BoundedOrder> (*run)(const Graph& graph);
 };
 
 std::span<const OrderAlgorithm> order_algorithms();

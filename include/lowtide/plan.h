@@ -53,13 +53,16 @@ struct Plan {
 
   Bytes arena;     // the highest end of any block or workspace
   Bytes peak;      // the most bytes of blocks and workspace alive at any step; never more than the arena
-  Bytes bound;     // proven: no layout of this order has a smaller arena
+  Bytes bound;     // proven: no order and layout of the graph has a smaller arena
   Bytes resident;  // all resident buffers
   Nanos time;      // the sum of the ops' costs
   Provenance provenance;
 
   // The share of the arena that even its fullest step leaves unused.
   double fragmentation() const;
+
+  // How far the arena is above the bound, as a share of the bound: 0 means that no plan has a smaller one.
+  double gap() const;
 };
 
 struct PlanOptions {

@@ -98,7 +98,7 @@ struct Culprit {
 
 // Why a budget cannot be kept.
 struct Infeasible {
-  Bytes bound;                    // resident plus planned bytes: no layout of the same order needs less
+  Bytes bound;                    // resident plus planned bytes: no order and layout needs less
   StepIndex step;                 // where the most bytes are alive
   std::vector<Culprit> culprits;  // who holds them, largest first
 };

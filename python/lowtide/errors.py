@@ -54,7 +54,7 @@ class InvalidPlanError(LowtideError):
 class InfeasibleError(LowtideError):
     """A budget cannot be kept.
 
-    ``bound_bytes`` is what no layout of the same order can do without (resident and planned bytes), ``step`` where the
+    ``bound_bytes`` is what no order and layout can do without (resident and planned bytes), ``step`` where the
     most bytes are alive, ``culprits`` who holds them: names and sizes, largest first.
     """
 

@@ -13,11 +13,12 @@ struct ProvenOrder {
   std::int64_t bound;  // proven: no order has a smaller one
 };
 
+BoundedOrder to_bounded(ProvenOrder proven);
+
 // So many ops in program order.
 Order first_to_last(std::size_t ops);
 
-Result<Order> program_order(const Graph& graph);
 // E403 for graphs that are too large, and if nothing was found with the work it allows itself.
-Result<Order> model_program_order(const Graph& graph);
+Result<BoundedOrder> model_program_order(const Graph& graph);
 
 }  // namespace lowtide

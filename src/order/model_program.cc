@@ -89,11 +89,11 @@ Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work)
   return made;
 }
 
-Result<Order> model_program_order(const Graph& graph) {
+Result<BoundedOrder> model_program_order(const Graph& graph) {
   Work work(kSteps);
   Result<ProvenOrder> made = model_order(to_tasks(graph), StepWidth::single, work);
   if (!made.ok()) return made.error();
-  return std::move(made->order);
+  return to_bounded(*std::move(made));
 }
 
 }  // namespace lowtide

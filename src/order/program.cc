@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "order/algorithms.h"
 
 namespace lowtide {
@@ -9,8 +11,8 @@ Order first_to_last(std::size_t ops) {
   return order;
 }
 
-Result<Order> program_order(const Graph& graph) {
-  return first_to_last(graph.num_ops());
+BoundedOrder to_bounded(ProvenOrder proven) {
+  return {std::move(proven.order), Bytes(static_cast<std::uint64_t>(proven.bound))};
 }
 
 }  // namespace lowtide

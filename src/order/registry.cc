@@ -16,33 +16,36 @@ namespace {
 
 constexpr std::uint64_t kBestOrderSteps = 2'000'000'000;  // about two seconds
 
+Result<BoundedOrder> program(const Graph& graph) {
+  return BoundedOrder{first_to_last(graph.num_ops())};
+}
+
 template <Greed kGreed, Direction kDirection>
-Result<Order> greedy(const Graph& graph) {
-  return greedy_order(to_tasks(graph), kGreed, kDirection);
+Result<BoundedOrder> greedy(const Graph& graph) {
+  return BoundedOrder{greedy_order(to_tasks(graph), kGreed, kDirection)};
 }
 
 template <Order (*kRun)(const Tasks&)>
-Result<Order> of_tasks(const Graph& graph) {
-  return kRun(to_tasks(graph));
+Result<BoundedOrder> of_tasks(const Graph& graph) {
+  return BoundedOrder{kRun(to_tasks(graph))};
 }
 
-Result<Order> early_updates(const Graph& graph) {
-  return early_updates_order(graph, to_tasks(graph));
+Result<BoundedOrder> early_updates(const Graph& graph) {
+  return BoundedOrder{early_updates_order(graph, to_tasks(graph))};
 }
 
-Result<Order> roam(const Graph& graph) {
+Result<BoundedOrder> roam(const Graph& graph) {
   Work work(kBestOrderSteps);
-  return roam_order(graph, to_tasks(graph), {}, work).order;
+  return BoundedOrder{roam_order(graph, to_tasks(graph), {}, work).order};
 }
 
-Result<Order> best(const Graph& graph) {
+Result<BoundedOrder> best(const Graph& graph) {
   Work work(kBestOrderSteps);
-  return best_order(to_tasks(graph), 1, work).order;
+  return to_bounded(best_order(to_tasks(graph), 1, work));
 }
 
 constexpr std::array kAlgorithms = {
-    OrderAlgorithm{"program", "The order in which the program wrote them, as eager execution runs them.",
-                   program_order},
+    OrderAlgorithm{"program", "The order in which the program wrote them, as eager execution runs them.", program},
     OrderAlgorithm{"least_change", "Next what leaves the fewest bytes alive.",
                    greedy<Greed::change, Direction::forwards>},
     OrderAlgorithm{"least_needed", "Next what needs the fewest bytes while it runs.",

@@ -205,9 +205,7 @@ Result<std::vector<LayoutItem>> items_in(const Graph& graph, const Order& order)
 }
 
 Result<Bytes> arena_of_program_order(const Graph& graph) {
-  const Result<Order> order = program_order(graph);
-  if (!order.ok()) return order.error();
-  const Result<std::vector<LayoutItem>> items = items_in(graph, *order);
+  const Result<std::vector<LayoutItem>> items = items_in(graph, first_to_last(graph.num_ops()));
   if (!items.ok()) return items.error();
   const Result<NamedLayout> known = lay_out(*items, {.algorithm = "first_fit"});
   if (!known.ok()) return known.error();

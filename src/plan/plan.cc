@@ -54,14 +54,14 @@ struct Arranged {
   Lifetimes lives;
 };
 Result<Arranged> arrange(const Graph& graph, const OrderAlgorithm& order, std::string_view layout) {
-  Result<Order> steps = order.run(graph);
-  if (!steps.ok()) return steps.error();
-  Result<Lifetimes> lives = lifetimes(graph, *steps);
+  Result<BoundedOrder> found = order.run(graph);
+  if (!found.ok()) return found.error();
+  Result<Lifetimes> lives = lifetimes(graph, found->order);
   if (!lives.ok()) return lives.error();
   Arranged made{{}, *std::move(lives)};
-  made.plan.order = *std::move(steps);
+  made.plan.order = std::move(found->order);
   made.plan.peak = made.lives.peak;
-  made.plan.bound = made.lives.peak;
+  made.plan.bound = std::max(found->bound, operand_bound(graph));
   made.plan.resident = graph.resident_bytes();
   made.plan.provenance = {.order = std::string(order.name), .layout = {}, .version = LOWTIDE_VERSION};
   if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
@@ -69,9 +69,7 @@ Result<Arranged> arrange(const Graph& graph, const OrderAlgorithm& order, std::s
 }
 
 Result<Bytes> program_peak(const Graph& graph) {
-  const Result<Order> order = program_order(graph);
-  if (!order.ok()) return order.error();
-  const Result<Lifetimes> lives = lifetimes(graph, *order);
+  const Result<Lifetimes> lives = lifetimes(graph, first_to_last(graph.num_ops()));
   if (!lives.ok()) return lives.error();
   return lives->peak;
 }
@@ -96,10 +94,9 @@ Status check_memory(const Graph& graph, const Lifetimes& lifetimes, const Plan& 
   const Bytes needed = plan.resident + plan.arena;
   if (needed <= budget) return Done{};
   Infeasible why = conflict(graph, lifetimes, plan);
-  std::string message =
-      words("the memory budget is ", amount(budget), ", but the plan needs ", amount(needed), ": ",
-            format_bytes(plan.resident), " resident and an arena of ", format_bytes(plan.arena),
-            "; no layout of order '", plan.provenance.order, "' needs less than ", amount(why.bound), " in all");
+  std::string message = words("the memory budget is ", amount(budget), ", but the plan needs ", amount(needed), ": ",
+                              format_bytes(plan.resident), " resident and an arena of ", format_bytes(plan.arena),
+                              "; no order and layout of these ops needs less than ", amount(why.bound), " in all");
   if (!plan.order.empty()) {
     const Op op = graph.op(plan.order[why.step.index()]);
     message += words("; the peak is at step ", why.step, ", op '", op.name, "'");
@@ -125,6 +122,11 @@ double Plan::fragmentation() const {
   return static_cast<double>((arena - peak).count()) / static_cast<double>(arena.count());
 }
 
+double Plan::gap() const {
+  if (bound == Bytes(0)) return 0.0;
+  return static_cast<double>((arena - bound).count()) / static_cast<double>(bound.count());
+}
+
 Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
   const Result<OrderAlgorithm> order_algorithm = find_order(options.order);
   if (!order_algorithm.ok()) return order_algorithm.error();
@@ -142,7 +144,10 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
     const Result<Bytes> peak = program_peak(graph);
     if (peak.ok() && arranged->plan.arena > *peak) {
       Result<Arranged> other = arrange(graph, *find_order("program"), options.layout);
-      if (other.ok() && other->plan.arena < arranged->plan.arena) arranged = std::move(other);
+      if (other.ok() && other->plan.arena < arranged->plan.arena) {
+        other->plan.bound = arranged->plan.bound;
+        arranged = std::move(other);
+      }
     }
   }
   Plan& plan = arranged->plan;

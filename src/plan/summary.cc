@@ -51,13 +51,12 @@ GraphFigures figures(const Graph& graph, std::size_t holders) {
   }
   result.bound = operand_bound(graph);
 
-  const Result<Order> order = program_order(graph);
-  if (!order.ok() || order->empty()) return result;
-  const Result<Lifetimes> lives = lifetimes(graph, *order);
-  if (!lives.ok()) return result;
+  const Order order = first_to_last(graph.num_ops());
+  const Result<Lifetimes> lives = lifetimes(graph, order);
+  if (!lives.ok() || order.empty()) return result;
   result.peak = lives->peak;
-  result.peak_op = (*order)[lives->peak_step.index()];
-  result.holders = largest_at(graph, *order, *lives, lives->peak_step, holders);
+  result.peak_op = order[lives->peak_step.index()];
+  result.holders = largest_at(graph, order, *lives, lives->peak_step, holders);
   return result;
 }
 
@@ -82,15 +81,15 @@ std::string summary(const Graph& graph, std::size_t holders) {
 
 std::string summary(const Plan& plan) {
   std::array<char, 64> figures{};
-  std::snprintf(figures.data(), figures.size(), "%.2f %%", 100.0 * plan.fragmentation());
-  const std::string fragmentation(figures.data());
+  std::snprintf(figures.data(), figures.size(), ", gap %.2f %%, fragmentation %.2f %%", 100.0 * plan.gap(),
+                100.0 * plan.fragmentation());
+  const std::string shares(figures.data());
   std::snprintf(figures.data(), figures.size(), "%.3f ms", static_cast<double>(plan.time.count()) / 1e6);
   return words("plan      ", plan.order.size(), " steps, order ", plan.provenance.order, ", layout ",
                plan.provenance.layout, ", lowtide ", plan.provenance.version, "\n", "memory    ",
                format_bytes(plan.resident + plan.arena), " = ", format_bytes(plan.resident), " resident + ",
                format_bytes(plan.arena), " arena\n", "arena     peak ", format_bytes(plan.peak), ", bound ",
-               format_bytes(plan.bound), ", fragmentation ", fragmentation, "\n", "time      ", figures.data(),
-               " predicted");
+               format_bytes(plan.bound), shares, "\n", "time      ", figures.data(), " predicted");
 }
 
 }  // namespace lowtide

@@ -114,8 +114,8 @@ auto unlocked(Function function) {
 }
 
 std::uint64_t program_peak(const Graph& graph) {
-  const Order order = take(take(find_order("program")).run(graph));
-  return take(lifetimes(graph, order)).peak.count();
+  const BoundedOrder program = take(take(find_order("program")).run(graph));
+  return take(lifetimes(graph, program.order)).peak.count();
 }
 
 std::vector<Index> to_indices(const Order& order) {
@@ -203,6 +203,7 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro("arena_bytes", [](const HeldPlan& self) { return self.arena.count(); })
       .def_prop_ro("resident_bytes", [](const HeldPlan& self) { return self.resident.count(); })
       .def_prop_ro("bound_bytes", [](const HeldPlan& self) { return self.bound.count(); })
+      .def_prop_ro("gap", [](const HeldPlan& self) { return self.gap(); })
       .def_prop_ro("fragmentation", [](const HeldPlan& self) { return self.fragmentation(); })
       .def_prop_ro("time_ns", [](const HeldPlan& self) { return self.time.count(); })
       .def_prop_ro("order", [](const HeldPlan& self) { return to_indices(self.order); })
