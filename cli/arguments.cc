@@ -61,6 +61,7 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
   command->add_option("--layout", arguments.layout, "How to lay out the arena")
       ->type_name("NAME")
       ->capture_default_str();
+  command->add_flag("--no-reuse", arguments.no_reuse, "Make no result in the bytes of an operand");
   add_output_flags(*command, line);
   command->footer(list("Orders", order_algorithms()) + "\n" + layouts("Layouts") +
                   "\nExamples:\n"

@@ -19,6 +19,7 @@ struct PlanArguments {
   std::optional<std::string> latency_budget;
   std::string order = PlanOptions().order;
   std::string layout = PlanOptions().layout;
+  bool no_reuse = false;
 };
 
 struct VerifyArguments {

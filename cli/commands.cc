@@ -63,7 +63,7 @@ std::vector<JsonObject> culprits_json(const std::vector<Culprit>& culprits) {
 }
 
 Result<Report> run(const PlanArguments& arguments, Progress& progress) {
-  PlanOptions options{.order = arguments.order, .layout = arguments.layout};
+  PlanOptions options{.order = arguments.order, .layout = arguments.layout, .reuse = !arguments.no_reuse};
   if (arguments.memory_budget) {
     const Result<Budget> budget = parse_budget(*arguments.memory_budget);
     if (!budget.ok()) return budget.error();

@@ -25,6 +25,9 @@
 //   OpId linear = *builder.add_op({.name = "aten::linear", .reads = {weight}, .writes = {y}});
 //   Result<Graph> graph = std::move(builder).build();
 //
+// Some ops can write their result where an operand lies that nobody needs any more. The graph says which (Reuse), the
+// plan decides.
+//
 // Tables are kept as structures of arrays: a graph of one million ops and three million reads takes well under 1 GiB.
 #pragma once
 
@@ -97,13 +100,24 @@ struct Value {
   std::span<const std::int64_t> shape;
 };
 
+// Bytes that an op may take over: it can write the first content of `to` where `from` lies, with the same result bit
+// for bit, because it reads each part of `from` before it writes there. Both are planned and of one size. Whether it
+// does is for the plan to decide: it can only where nothing needs `from` afterwards.
+struct Reuse {
+  BufferId from;
+  BufferId to;
+
+  bool operator==(const Reuse&) const = default;
+};
+
 // A write of a version with index > 0 is in place: the op changes what is there, whether or not it also lists it as
 // read.
 struct Op {
   std::string_view name;
   std::span<const ValueId> reads;
   std::span<const VersionId> writes;
-  Bytes workspace;  // scratch bytes while it runs
+  std::span<const Reuse> reuses;  // each `from` once; a `to` may have several to choose from
+  Bytes workspace;                // scratch bytes while it runs
   Nanos cost;
   std::uint32_t stream;
   OpFlags flags;
@@ -135,6 +149,11 @@ class Graph {
   // Explicit edges only. Random ops and collectives are further ordered by their flags.
   std::span<const Edge> edges() const { return edges_; }
 
+  bool has_reuses() const { return op_reuses_.num_items() > 0; }
+
+  // The same graph, in which every result has bytes of its own: what eager execution does.
+  Graph without_reuses() const;
+
   // All resident buffers together. No sum of sizes of one graph overflows: the builder has checked.
   Bytes resident_bytes() const { return resident_bytes_; }
 
@@ -154,6 +173,7 @@ class Graph {
   std::vector<Nanos> op_cost_;
   Lists<ValueId> op_reads_;
   Lists<VersionId> op_writes_;
+  Lists<Reuse> op_reuses_;
 
   std::vector<std::uint32_t> buffer_name_;
   std::vector<Bytes> buffer_size_;
@@ -212,6 +232,9 @@ class GraphBuilder {
   // Orders two ops for a reason that no buffer shows. `before` must also come first in program order.
   Status add_edge(OpId before, OpId after);
 
+  // `op` makes `to` and reads `from`, and may do so in the same bytes: see Reuse. In program order.
+  Status add_reuse(OpId op, BufferId from, BufferId to);
+
   // The last version of a planned buffer is wanted when the step ends.
   Status keep(BufferId buffer);
 
@@ -227,14 +250,15 @@ class GraphBuilder {
 
   Graph graph_;
   TextIndex text_index_;
-  std::vector<std::optional<VersionId>> newest_;  // by buffer: what a value made now would show
-  Bytes total_;                                   // sizes and workspaces so far
+  std::vector<std::optional<VersionId>> newest_;       // by buffer: what a value made now would show
+  std::vector<std::pair<std::size_t, Reuse>> reuses_;  // by op
+  Bytes total_;                                        // sizes and workspaces so far
 };
 
 inline Op Graph::op(OpId id) const {
   const std::size_t i = id.index();
-  return {text(op_name_[i]), op_reads_[i], op_writes_[i],       op_workspace_[i],   op_cost_[i],
-          op_stream_[i],     op_flags_[i], text(op_source_[i]), text(op_module_[i])};
+  return {text(op_name_[i]), op_reads_[i],  op_writes_[i], op_reuses_[i],       op_workspace_[i],
+          op_cost_[i],       op_stream_[i], op_flags_[i],  text(op_source_[i]), text(op_module_[i])};
 }
 
 inline Buffer Graph::buffer(BufferId id) const {

@@ -10,6 +10,10 @@
 //   live bytes        100        300        280          50          peak 300 at step 1
 //
 // The same numbers are the case "staircase" of lifetimes_test.cc.
+//
+// Where an op may make its result in the bytes of an operand (see Reuse in graph.h) and is the last to need that, it
+// does: the two lie in one place, and count once while it runs. If f were such an op and b as large as a, 100 bytes
+// would be alive at step 1.
 #pragma once
 
 #include <span>
@@ -29,17 +33,19 @@ struct Life {
 };
 
 struct Lifetimes {
-  std::vector<Life> lives;  // by BufferId; resident buffers live from the first step to the last
-  std::vector<Bytes> live;  // by step: planned buffers alive there, and the workspace of its op
-  Bytes peak;               // the most of those
-  StepIndex peak_step;      // the first step at which it is reached
+  std::vector<Life> lives;       // by BufferId; resident buffers live from the first step to the last
+  std::vector<BufferId> places;  // by BufferId: the buffer in whose bytes it lies: the first of those, often itself
+  std::vector<Bytes> live;       // by step: planned buffers alive there, and the workspace of its op
+  Bytes peak;                    // the most of those
+  StepIndex peak_step;           // the first step at which it is reached
 };
 
 // Linear in the graph. `order` must run every op once (E201, E202, E203), but need not respect dependencies.
 Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order);
 
 // A bound that needs no order: the most that one op asks for on its own, in planned buffers that it reads or writes and
-// in workspace. All of those are alive while it runs, so no order of these ops has a smaller peak. 300 above, for op 1.
+// in workspace, less what it may reuse. All of that is alive while it runs, so no order of these ops has a smaller
+// peak. 300 above, for op 1.
 Bytes operand_bound(const Graph& graph);
 
 // Who is alive at `step`: the `count` largest planned buffers and workspaces, largest first, ties by id.

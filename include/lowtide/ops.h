@@ -20,7 +20,13 @@ struct OpFacts {
   std::optional<std::uint32_t> runtime_sized_result = {};  // how large it is, only the real op knows
   bool sees_grad_mode = false;                             // it does other things while gradients are enabled
   bool leaves_results_unwritten = false;                   // in whole or in part: memory as it was found
+  // Arguments in whose bytes the first result can be made, with the same bits, if both have the same form: each element
+  // is written after the last read of it and of all that decides about it.
+  std::span<const std::uint32_t> result_over = {};
 };
+
+// All rows.
+std::span<const OpFacts> known_ops();
 
 // The row of `name`, or nothing: then the schema is the whole truth.
 std::optional<OpFacts> op_facts(std::string_view name);

@@ -67,7 +67,8 @@ struct Plan {
 
 struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
-  std::string layout = "auto";  // the best of the cheap ones: see lay_out() in layout.h
+  std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
+  bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
   // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order.
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs.

@@ -38,6 +38,7 @@ enum class ErrorCode : std::uint16_t {
   size_overflow = 107,         // the sizes of a graph do not add up within 63 bits
   edge_against_program = 108,  // an ordering edge that program order itself does not keep
   never_written = 109,         // a buffer without any content
+  invalid_reuse = 110,         // an op cannot make this buffer in the bytes of that one
 
   // The plan.
   malformed_plan = 201,           // ids out of range, or lists that do not match the op's own

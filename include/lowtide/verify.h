@@ -4,8 +4,8 @@
 // taken by which block, and which version of its buffer each block holds. At every step:
 //
 //   1. blocks whose life ends here give their bytes back; blocks whose life begins here take theirs: aligned, inside
-//   the
-//      arena, and not on bytes that another block still has;
+//      the arena, and not on bytes that another block still has, unless it is one that the op reads for the last time,
+//      in the same place, and may reuse;
 //   2. the op's workspace takes bytes that no block has;
 //   3. each read finds its block alive and holding exactly the version that the op reads in the graph;
 //   4. each write finds its block alive; a write in place finds the previous version there, in the block the op reads;

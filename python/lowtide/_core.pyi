@@ -47,6 +47,9 @@ class GraphBuilder:
     def order(self, before: int, after: int) -> None:
         """Order two ops for a reason that no buffer shows."""
 
+    def reuse(self, op: int, source: int, result: int) -> None:
+        """Let ``op`` make the buffer ``result`` in the bytes of ``source``, which it reads, if nobody needs those."""
+
     def keep(self, buffer: int) -> None:
         """Ask for the last content of a planned buffer when the step ends."""
 
@@ -193,13 +196,15 @@ def plan(
     *,
     order: str = "best",
     layout: str = "auto",
+    reuse: bool = True,
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
 ) -> Plan:
     """Plan ``graph``; the plan has passed :func:`verify` and keeps the budgets.
 
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
-    program-order peak. Raises :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
+    program-order peak. Without ``reuse``, no result is made in the bytes of an operand. Raises
+    :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
     """
 
 def verify(graph: Graph, plan: Plan) -> None:
@@ -220,6 +225,12 @@ def op_hidden_writes(name: str) -> tuple[int | None, list[int]]:
     ``(5, [3, 4])`` for ``aten::native_batch_norm``: arguments 3 and 4 are written when argument 5 is true. The first is
     ``None`` when they are written always; the list is empty for ops whose schema is the whole truth.
     """
+
+def op_result_over(name: str) -> list[int]:
+    """Arguments in whose bytes the op can make its first result with the same bits, if both have the same form."""
+
+def ops_with_result_over() -> list[str]:
+    """The ops for which :func:`op_result_over` gives any."""
 
 def op_runtime_sized_result(name: str) -> int | None:
     """The index of the result whose size only the real op knows, if it has one."""

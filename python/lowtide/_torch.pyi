@@ -68,6 +68,7 @@ class Program:
         requests: Sequence[tuple[int, int]],
         ends: Sequence[int],
         writes: Sequence[int],
+        replaces: Sequence[tuple[int, int]],
         workspace: tuple[int, int],
         grad_mode: bool,
         leaves_unwritten: bool,

@@ -11,7 +11,7 @@ import torch
 from . import _core, _torch
 from .errors import CaptureError
 from .interrupts import signals_held
-from .lowering import Lowered, Operator, is_collective, is_effect, is_random
+from .lowering import Lowered, Operator, is_collective, is_effect, is_random, reuses
 from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
@@ -91,7 +91,7 @@ def can_run_alone(operator: Operator) -> bool:
 
 def _assumed(operator: Operator) -> OpProfile:
     made = zip(operator.results, operator.made, strict=True)
-    return OpProfile(tuple(Request(_extent(ref), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
+    return OpProfile(tuple(Request(ref.extent(), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
 
 
 def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
@@ -101,10 +101,6 @@ def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpP
         )
     except CaptureError as error:
         raise CaptureError(f"{error} ({operator.where.source})") from error
-
-
-def _extent(ref: Ref) -> int:
-    return (1 + sum((n - 1) * s for n, s in zip(ref.sizes, ref.strides, strict=True))) * ref.dtype.itemsize
 
 
 def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0) -> _core.Graph:
@@ -133,7 +129,7 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             ref.buffer for ref, made in zip(operator.results, operator.made, strict=True) if made and ref is not None
         ]
         writes = [*operator.writes, *new]
-        builder.op(
+        op = builder.op(
             str(operator.target),
             reads,
             writes,
@@ -145,6 +141,8 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             source=operator.where.source,
             module=operator.where.module,
         )
+        for source, result in reuses(operator, lowered.buffers):
+            builder.reuse(op, source, result)
         for written in writes:
             versions[written] += 1
     return builder.build()
@@ -227,6 +225,7 @@ def assemble(
             requests,
             ending.get(step, []),
             operator.writes,
+            [pair for pair in reuses(operator, lowered.buffers) if offsets[pair[0]] == offsets[pair[1]]],
             (workspaces[step], profile.workspace),
             operator.grad_mode,
             _core.op_leaves_results_unwritten(operator.target._schema.name),

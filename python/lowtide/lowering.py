@@ -7,6 +7,7 @@ the arena).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -295,6 +296,34 @@ class _Lowering:
                 for name, gradient in mark.gradients.items():
                     self.lowered.late_gradients.append((mark.optimizer, name))
                     keep(self._tape_window(gradient), "gradient", f"{name}.grad")
+
+
+def reuses(operator: Operator, buffers: Sequence[Buffer]) -> Iterator[tuple[int, int]]:
+    """Buffers that it reads in whose bytes it can make a result, and that result's: the same form, and no other view.
+
+    Whether it does is for the plan to decide: it can where nothing needs the buffer afterwards.
+    """
+    result = operator.results[0] if operator.results and operator.made[0] else None
+    if result is None or buffers[result.buffer].kind != "planned" or not _fills(result, buffers[result.buffer]):
+        return
+    positions = _core.op_result_over(operator.target._schema.name)
+    candidates = [operator.arguments[position] for position in positions if position < len(operator.arguments)]
+    form = result._replace(buffer=-1)
+    for source in dict.fromkeys(argument for argument in candidates if isinstance(argument, Ref)):
+        same = source._replace(buffer=-1) == form and buffers[source.buffer].nbytes == buffers[result.buffer].nbytes
+        alone = [ref for ref in operator.reads() if ref.buffer == source.buffer]
+        if (
+            same
+            and buffers[source.buffer].kind == "planned"
+            and source.buffer not in operator.writes
+            and len(alone) == candidates.count(source)
+        ):
+            yield source.buffer, result.buffer
+
+
+def _fills(ref: Ref, buffer: Buffer) -> bool:
+    """Whether it shows every byte of its buffer, each once, and there are any."""
+    return 0 < buffer.nbytes == ref.extent() == math.prod(ref.sizes) * ref.dtype.itemsize and ref.offset == 0
 
 
 def check_last(tape: Tape, mark: UpdateMark) -> None:

@@ -28,11 +28,13 @@ def plan(
     latency_budget: int | float | str | None = None,
     order: str = "best",
     layout: str = "auto",
+    reuse: bool = True,
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
 
     `memory_budget` is bytes, text ("6GiB") or a share (0.6) of resident bytes and program-order peak; it covers
-    resident bytes and arena. `latency_budget` is milliseconds or text ("20ms").
+    resident bytes and arena. `latency_budget` is milliseconds or text ("20ms"). With `reuse`, operators that can do so
+    with the same bits make their result in the bytes of an operand that nobody needs any more.
 
         plan = lowtide.plan(graph, memory_budget="6GiB")
         print(plan.summary())
@@ -41,6 +43,7 @@ def plan(
         graph,
         order=order,
         layout=layout,
+        reuse=reuse,
         memory_budget=read_memory_budget(memory_budget),
         latency_budget_ns=read_latency_budget(latency_budget),
     )

@@ -35,6 +35,10 @@ class Ref(NamedTuple):
     strides: tuple[int, ...]
     offset: int
 
+    def extent(self) -> int:
+        """Bytes from its first element to the end of its last."""
+        return (1 + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))) * self.dtype.itemsize
+
 
 class Where(NamedTuple):
     """Who asked for a call: the user's source line and the module path."""

@@ -26,6 +26,12 @@ Error too_many(std::string_view kind) {
 
 }  // namespace
 
+Graph Graph::without_reuses() const {
+  Graph plain = *this;
+  plain.op_reuses_ = Lists<Reuse>::group(num_ops(), {});
+  return plain;
+}
+
 std::string GraphBuilder::describe(BufferId buffer) const {
   return named("buffer", buffer.index(), graph_.text(graph_.buffer_name_[buffer.index()]));
 }
@@ -146,6 +152,41 @@ Status GraphBuilder::add_edge(OpId before, OpId after) {
   return Done{};
 }
 
+Status GraphBuilder::add_reuse(OpId op, BufferId from, BufferId to) {
+  if (op.index() >= graph_.num_ops()) return unknown("op", op.index(), graph_.num_ops());
+  for (const BufferId buffer : {from, to}) {
+    if (buffer.index() >= graph_.num_buffers()) return unknown("buffer", buffer.index(), graph_.num_buffers());
+  }
+  const auto refuse = [&](std::string_view why) {
+    return Error{ErrorCode::invalid_reuse,
+                 words(named("op", op.index(), graph_.text(graph_.op_name_[op.index()])), " cannot make ", describe(to),
+                       " in the bytes of ", describe(from), ": ", why)};
+  };
+  const auto writes = [&](BufferId buffer) {
+    return std::ranges::any_of(graph_.op_writes_[op.index()],
+                               [&](VersionId version) { return graph_.version_buffer_[version.index()] == buffer; });
+  };
+  const auto makes = [&](VersionId version) {
+    return graph_.version_buffer_[version.index()] == to && graph_.version_index_[version.index()] == 0;
+  };
+  const auto reads = [&](ValueId value) {
+    return graph_.version_buffer_[graph_.value_version_[value.index()].index()] == from;
+  };
+  if (std::ranges::none_of(graph_.op_writes_[op.index()], makes)) return refuse("it does not make it");
+  if (std::ranges::none_of(graph_.op_reads_[op.index()], reads)) return refuse("it does not read those");
+  if (writes(from)) return refuse("it changes those in place");
+  for (const BufferId buffer : {from, to}) {
+    if (graph_.buffer_residence_[buffer.index()] != Residence::planned) return refuse("both must be planned");
+  }
+  if (graph_.buffer_size_[from.index()] != graph_.buffer_size_[to.index()]) return refuse("their sizes differ");
+  if (!reuses_.empty() && op.index() < reuses_.back().first) return refuse("reuses are added in program order");
+  for (auto known = reuses_.rbegin(); known != reuses_.rend() && known->first == op.index(); ++known) {
+    if (known->second.from == from) return refuse("those can be taken over only once");
+  }
+  reuses_.emplace_back(op.index(), Reuse{from, to});
+  return Done{};
+}
+
 Status GraphBuilder::keep(BufferId buffer) {
   if (buffer.index() >= graph_.num_buffers()) return unknown("buffer", buffer.index(), graph_.num_buffers());
   graph_.buffer_kept_[buffer.index()] = true;
@@ -188,6 +229,7 @@ Result<Graph> GraphBuilder::build() && {
     versions.emplace_back(graph_.version_buffer_[version].index(), VersionId(version));
   }
   graph_.buffer_versions_ = Lists<VersionId>::group(graph_.num_buffers(), versions);
+  graph_.op_reuses_ = Lists<Reuse>::group(graph_.num_ops(), reuses_);
 
   std::vector<std::pair<std::size_t, OpId>> readers;
   readers.reserve(graph_.op_reads_.num_items());

@@ -1,5 +1,6 @@
 #include "lowtide/fingerprint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 #include <vector>
@@ -50,7 +51,7 @@ Fingerprint& operator+=(Fingerprint& sum, const Fingerprint& part) {
 }
 
 // What a hash is of, so that none is taken for another.
-enum Kind : std::uint64_t { of_op, of_version, of_value, of_read, of_write, of_edge, of_descendants };
+enum Kind : std::uint64_t { of_op, of_version, of_value, of_read, of_write, of_edge, of_descendants, of_reuse };
 
 class Fingerprinter {
  public:
@@ -81,6 +82,17 @@ class Fingerprinter {
     const Buffer buffer = graph_.buffer(id);
     hash.add(buffer.size.count());
     hash.add(static_cast<std::uint64_t>(buffer.role) << 2 | (buffer.planned() ? 2U : 0U) | (buffer.kept ? 1U : 0U));
+  }
+
+  // As places among what the op reads and writes.
+  void add_reuse(Hash& hash, const Op& op, const Reuse& reuse) const {
+    hash.add(of_reuse);
+    const auto read = std::ranges::find_if(
+        op.reads, [&](ValueId value) { return graph_.version(graph_.value(value).version).buffer == reuse.from; });
+    const auto write =
+        std::ranges::find_if(op.writes, [&](VersionId version) { return graph_.version(version).buffer == reuse.to; });
+    hash.add(static_cast<std::uint64_t>(read - op.reads.begin()));
+    hash.add(static_cast<std::uint64_t>(write - op.writes.begin()));
   }
 
   // Hashes every op and version with all that it comes from, in program order.
@@ -117,6 +129,7 @@ class Fingerprinter {
         hash.add(version.index);
         if (version.index > 0) hash.add(version_hash_[previous(version).index()]);
       }
+      for (const Reuse& reuse : op.reuses) add_reuse(hash, op, reuse);
       op_hash_[id.index()] = hash.value();
       for (std::size_t i = 0; i < op.writes.size(); ++i) {
         Hash made(of_version);

@@ -49,9 +49,11 @@ Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order) {
 
   std::vector<Bytes> born(order.size() + 1);
   std::vector<Bytes> dead(order.size() + 1);
+  result.places.reserve(graph.num_buffers());
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
     const Buffer buffer = graph.buffer(id);
     Life& life = result.lives[id.index()];
+    result.places.push_back(id);
     if (!buffer.planned()) life.begin = first;
     if (buffer.kept) life.end = last;
     if (!buffer.planned()) continue;
@@ -62,9 +64,17 @@ Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order) {
   result.live.reserve(order.size());
   Bytes live;
   for (StepIndex step = first; step < last; step = step.next()) {
+    const Op op = graph.op(order[step.index()]);
     live += born[step.index()];
     live -= dead[step.index()];
-    result.live.push_back(live + graph.op(order[step.index()]).workspace);
+    Bytes twice;
+    for (const Reuse& reuse : op.reuses) {
+      const bool ends = result.lives[reuse.from.index()].end == step.next() && !graph.buffer(reuse.from).kept;
+      if (!ends || result.places[reuse.to.index()] != reuse.to) continue;
+      result.places[reuse.to.index()] = result.places[reuse.from.index()];
+      twice += graph.buffer(reuse.to).size;
+    }
+    result.live.push_back(live - twice + op.workspace);
     if (result.live.back() > result.peak) {
       result.peak = result.live.back();
       result.peak_step = step;
@@ -86,7 +96,10 @@ Bytes operand_bound(const Graph& graph) {
       operands += graph.buffer(buffer).size;
     };
     for (const ValueId read : op.reads) count(graph.value(read).version);
-    for (const VersionId write : op.writes) count(write);
+    for (const VersionId write : op.writes) {
+      const BufferId buffer = graph.version(write).buffer;
+      if (std::ranges::find(op.reuses, buffer, &Reuse::to) == op.reuses.end()) count(write);
+    }
     bound = std::max(bound, operands);
   }
   return bound;
@@ -100,6 +113,12 @@ std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order,
     const Life& life = lifetimes.lives[id.index()];
     if (graph.buffer(id).planned() && life.begin <= step && step < life.end) alive.push_back(id);
   }
+  const auto is_taken_over = [&](BufferId id) {
+    return std::ranges::any_of(graph.op(order[step.index()]).reuses, [&](const Reuse& reuse) {
+      return reuse.from == id && lifetimes.places[reuse.to.index()] == lifetimes.places[id.index()];
+    });
+  };
+  std::erase_if(alive, is_taken_over);
   std::ranges::stable_sort(alive, std::ranges::greater{}, [&](BufferId id) { return graph.buffer(id).size; });
 
   const Op op = graph.op(order[step.index()]);

@@ -39,13 +39,18 @@ class GraphReader {
               {"source", &spec_.source},
               {"module", &spec_.module}}),
         edges_(find_section(sections, "edges"), JsonShape::list,
-               {{"before", &before_, JsonField::required}, {"after", &after_, JsonField::required}}) {}
+               {{"before", &before_, JsonField::required}, {"after", &after_, JsonField::required}}),
+        reuses_(find_section(sections, "reuses"), JsonShape::list,
+                {{"op", &op_, JsonField::required},
+                 {"from", &from_, JsonField::required},
+                 {"to", &to_, JsonField::required}}) {}
 
   Result<Graph> run() {
     if (Status status = add_buffers(); !status.ok()) return status.error();
     if (Status status = next_value(); !status.ok()) return status.error();
     if (Status status = add_ops(); !status.ok()) return status.error();
     if (Status status = add_edges(); !status.ok()) return status.error();
+    if (Status status = add_reuses(); !status.ok()) return status.error();
     return std::move(builder_).build();
   }
 
@@ -156,6 +161,15 @@ class GraphReader {
     }
   }
 
+  Status add_reuses() {
+    while (true) {
+      const Result<bool> more = reuses_.next();
+      if (!more.ok()) return more.error();
+      if (!*more) return Done{};
+      if (Status status = builder_.add_reuse(OpId(op_), BufferId(from_), BufferId(to_)); !status.ok()) return status;
+    }
+  }
+
   // What the rows are read into.
   std::uint64_t size_ = 0;
   std::uint64_t time_ = 0;
@@ -171,11 +185,15 @@ class GraphReader {
   OpSpec spec_;
   std::uint32_t before_ = 0;
   std::uint32_t after_ = 0;
+  std::uint32_t op_ = 0;
+  std::uint32_t from_ = 0;
+  std::uint32_t to_ = 0;
 
   JsonRows buffers_;
   JsonRows values_;
   JsonRows ops_;
   JsonRows edges_;
+  JsonRows reuses_;
   bool value_left_ = false;              // a value was read that is not yet added
   std::vector<std::uint32_t> versions_;  // by buffer: how many exist
   GraphBuilder builder_;
@@ -184,7 +202,7 @@ class GraphReader {
 }  // namespace
 
 Result<Graph> read_graph(Text text, const std::string& subject) {
-  const auto sections = open_format(text, kGraphFormat, {"buffers", "values", "ops", "edges"}, subject);
+  const auto sections = open_format(text, kGraphFormat, {"buffers", "values", "ops", "edges", "reuses"}, subject);
   if (!sections.ok()) return sections.error();
   Result<Graph> graph = GraphReader(*sections).run();
   if (!graph.ok()) return about(subject, graph.error());
@@ -248,6 +266,22 @@ void write_graph(const Graph& graph, JsonWriter& out) {
     out.field("before", edge.before);
     out.field("after", edge.after);
     out.close_row();
+  }
+  out.close_list();
+
+  if (!graph.has_reuses()) {
+    out.close();
+    return;
+  }
+  out.open_list("reuses");
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    for (const Reuse& reuse : graph.op(id).reuses) {
+      out.open_row();
+      out.field("op", id);
+      out.field("from", reuse.from);
+      out.field("to", reuse.to);
+      out.close_row();
+    }
   }
   out.close_list();
   out.close();

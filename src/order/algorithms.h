@@ -13,8 +13,6 @@ struct ProvenOrder {
   std::int64_t bound;  // proven: no order has a smaller one
 };
 
-BoundedOrder to_bounded(ProvenOrder proven);
-
 // So many ops in program order.
 Order first_to_last(std::size_t ops);
 

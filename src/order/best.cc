@@ -9,6 +9,7 @@
 #include "order/bounds.h"
 #include "order/down_set_search.h"
 #include "order/greedy.h"
+#include "order/min_cut.h"
 
 namespace lowtide {
 namespace {
@@ -68,13 +69,15 @@ class Best {
 
   ProvenOrder run() {
     // The bounds take less time than an order, and often there is nothing left to do.
-    prove(must_be_alive);
-    prove(min_cut);
+    prove([&](Work& part) { return must_be_alive(tasks_, part); });
+    prove([&](Work& part) { return min_cut(tasks_, part); });
     for (const Direction direction : kDirections) {
       for (const Greed greed : kGreeds) {
         if (best_.peak > best_.bound) offer(greedy_order(tasks_, greed, direction));
       }
     }
+    // From a better order fewer cuts are needed, and less work.
+    prove([&](Work& part) { return min_cut_from(tasks_, best_.order, part); });
     for (const std::int64_t part : kParts) search_without(best_.bound / part);
     return std::move(best_);
   }
@@ -88,9 +91,10 @@ class Best {
     best_.peak = peak;
   }
 
-  void prove(std::int64_t (*bound)(const Tasks&, Work&)) {
+  template <typename Bound>
+  void prove(const Bound& bound) {
     if (best_.peak == best_.bound) return;
-    const std::int64_t proven = with_part(work_, work_.left() / 4, [&](Work& part) { return bound(tasks_, part); });
+    const std::int64_t proven = with_part(work_, work_.left() / 4, bound);
     best_.bound = std::max(best_.bound, proven);
   }
 

@@ -18,6 +18,7 @@ std::vector<std::int64_t> operands_by_task(const Tasks& tasks) {
   std::vector<std::int64_t> bytes = tasks.workspace;
   for (Task task = 0; task < tasks.count(); ++task) {
     for (const Held buffer : tasks.touched[task]) bytes[task] += tasks.size[buffer];
+    bytes[task] -= reused(tasks, task, [&](Held buffer) { return !tasks.kept[buffer]; });
   }
   return bytes;
 }
@@ -51,6 +52,14 @@ class Sweep {
           bytes[64 * i + static_cast<std::size_t>(std::countr_zero(bits))] += tasks_.size[buffer];
         }
       }
+    }
+    for (std::size_t column = 0; column < chosen.size(); ++column) {
+      const auto may_end = [&](Held buffer) {
+        return !tasks_.kept[buffer] && std::ranges::none_of(tasks_.users[buffer], [&](Task user) {
+          return user != chosen[column] && (before_[user].words[column / 64] >> column % 64 & 1) != 0;
+        });
+      };
+      bytes[column] -= reused(tasks_, chosen[column], may_end);
     }
     return bytes;
   }

@@ -4,7 +4,8 @@
 //
 //   operands       what the task itself touches
 //   must_be_alive  and what was made before it and is used after it, whatever the order
-//   min_cut        and the least that the tasks between can leave behind: exact for one task (min_cut.h)
+//   min_cut        and the least that the tasks between can leave behind: exact for one task (min_cut.h), unless it may
+//                  make a result over one of several operands
 //
 // Each is at least as high as the one before it. The peak itself may be higher: the best sets for two tasks need not
 // be on one way.

@@ -1,6 +1,7 @@
 #include "order/min_cut.h"
 
 #include <algorithm>
+#include <map>
 
 #include "order/max_flow.h"
 
@@ -60,6 +61,20 @@ Cut to_cut(const Tasks& tasks, Task task) {
     touched[buffer] = true;
     cut.always += tasks.size[buffer];
   }
+  const auto may_end = [&](Held buffer) {
+    return !tasks.kept[buffer] && std::ranges::none_of(tasks.users[buffer], [&](Task user) {
+      return user != task && cut.node_of[user] == kSink;
+    });
+  };
+  std::map<Held, std::vector<Held>> made_over;  // by result: operands in whose bytes it may be made
+  for (const TaskReuse& reuse : tasks.reuses[task]) {
+    if (may_end(reuse.from)) made_over[reuse.to].push_back(reuse.from);
+  }
+  for (const auto& [result, operands] : made_over) {
+    cut.always -= tasks.size[result];
+    // The operand is held beside the result only if others still need it. Of several, one is enough, whichever that is.
+    if (operands.size() == 1) touched[operands.front()] = false;
+  }
   std::vector<Node> unrelated;  // users of a buffer
   for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
     const std::span<const Task> users = tasks.users[buffer];
@@ -69,6 +84,7 @@ Cut to_cut(const Tasks& tasks, Task task) {
     unrelated.clear();
     for (const Task user : users.subspan(1)) {
       const Node node = cut.node_of[user];
+      if (user == task) continue;
       if (node == kSink) used_after = true;
       if (node >= kUnrelated) unrelated.push_back(node);
     }
@@ -124,6 +140,7 @@ std::int64_t min_cut_from(const Tasks& tasks, std::span<const OpId> order, Work&
     const auto task = static_cast<Task>(highest - at_most.begin());
     const LeastHeld least = min_cut_at(tasks, task, work);
     proven = std::max(proven, least.bytes);
+    *highest = std::min(*highest, least.bytes);  // there is no more to say about this task
     if (!least.exact || !work.spend(4 * (tasks.users.num_items() + tasks.count()))) break;
     const std::vector<std::int64_t> held = held_while(tasks, around(order, task, least.before));
     for (std::size_t i = 0; i < held.size(); ++i) at_most[i] = std::min(at_most[i], held[i]);

@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "order/algorithms.h"
 
 namespace lowtide {
@@ -9,10 +7,6 @@ Order first_to_last(std::size_t ops) {
   order.reserve(ops);
   for (std::size_t op = 0; op < ops; ++op) order.emplace_back(op);
   return order;
-}
-
-BoundedOrder to_bounded(ProvenOrder proven) {
-  return {std::move(proven.order), Bytes(static_cast<std::uint64_t>(proven.bound))};
 }
 
 }  // namespace lowtide

@@ -25,7 +25,12 @@ class Progress {
   std::int64_t held() const { return held_; }
 
   // What is held while `task` runs, if it runs next, and by how much it changes what is held afterwards.
-  std::int64_t needed(Task task) const { return held_ + opens_[task] + tasks_.workspace[task]; }
+  std::int64_t needed(Task task) const {
+    const auto ends = [&](Held buffer) {
+      return direction_ == Direction::forwards ? users_left_[buffer] == 1 && !tasks_.kept[buffer] : !open_[buffer];
+    };
+    return held_ + opens_[task] + tasks_.workspace[task] - reused(tasks_, task, ends);
+  }
   std::int64_t change(Task task) const { return opens_[task] - closes_[task]; }
 
   // What can run next, the first in program order first; backwards the last.

@@ -1,5 +1,6 @@
 #include <array>
 #include <string>
+#include <utility>
 
 #include "graph/words.h"
 #include "lowtide/order.h"
@@ -36,12 +37,13 @@ Result<BoundedOrder> early_updates(const Graph& graph) {
 
 Result<BoundedOrder> roam(const Graph& graph) {
   Work work(kBestOrderSteps);
-  return BoundedOrder{roam_order(graph, to_tasks(graph), {}, work).order};
+  return BoundedOrder{roam_order(graph, to_tasks(graph.without_reuses()), {}, work).order};
 }
 
 Result<BoundedOrder> best(const Graph& graph) {
   Work work(kBestOrderSteps);
-  return to_bounded(best_order(to_tasks(graph), 1, work));
+  ProvenOrder found = best_order(to_tasks(graph), 1, work);
+  return BoundedOrder{std::move(found.order), Bytes(static_cast<std::uint64_t>(found.bound))};
 }
 
 constexpr std::array kAlgorithms = {

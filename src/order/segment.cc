@@ -55,6 +55,7 @@ Segment::Segment(const Tasks& tasks, std::span<const Task> members, std::span<co
     }
   }
   problem_.touched = Lists<Held>::group(members.size() + 1, touched);
+  problem_.reuses = Lists<TaskReuse>::group(members.size() + 1, {});  // the paper gives every result bytes of its own
 }
 
 Order Segment::decode(const Order& order) const {

@@ -26,6 +26,15 @@ Lists<Task> users_of_buffers(const Graph& graph) {
   return Lists<Task>::group(graph.num_buffers(), pairs);
 }
 
+// By buffer: whether an op may make it in the bytes of another, or another in its bytes.
+std::vector<bool> in_reuses(const Graph& graph) {
+  std::vector<bool> found(graph.num_buffers());
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    for (const Reuse& reuse : graph.op(id).reuses) found[reuse.from.index()] = found[reuse.to.index()] = true;
+  }
+  return found;
+}
+
 }  // namespace
 
 Tasks to_tasks(const Graph& graph) {
@@ -35,6 +44,8 @@ Tasks to_tasks(const Graph& graph) {
     tasks.workspace.push_back(static_cast<std::int64_t>(graph.op(id).workspace.count()));
   }
   const Lists<Task> users = users_of_buffers(graph);
+  const std::vector<bool> reusable = in_reuses(graph);
+  std::vector<Held> held_as(graph.num_buffers());
   std::map<std::pair<std::vector<Task>, bool>, Held> known;
   std::vector<std::pair<std::size_t, Held>> touched;
   std::vector<std::pair<std::size_t, BufferId>> parts;
@@ -43,17 +54,30 @@ Tasks to_tasks(const Graph& graph) {
     if (own.empty()) continue;
     const Buffer buffer = graph.buffer(id);
     const auto next = static_cast<Held>(tasks.size.size());
-    const auto [place, fresh] = known.try_emplace({{own.begin(), own.end()}, buffer.kept}, next);
-    if (fresh) {
+    // What may be reused has a place of its own.
+    const Held held =
+        reusable[id.index()] ? next : known.try_emplace({{own.begin(), own.end()}, buffer.kept}, next).first->second;
+    if (held == next) {
       tasks.users.add(own);
       tasks.size.push_back(0);
       tasks.kept.push_back(buffer.kept);
       for (const Task task : own) touched.emplace_back(task, next);
     }
-    tasks.size[place->second] += static_cast<std::int64_t>(buffer.size.count());
-    parts.emplace_back(place->second, id);
+    tasks.size[held] += static_cast<std::int64_t>(buffer.size.count());
+    held_as[id.index()] = held;
+    parts.emplace_back(held, id);
   }
   tasks.touched = Lists<Held>::group(graph.num_ops(), touched);
+  std::vector<TaskReuse> reuses;
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    reuses.clear();
+    for (const Reuse& reuse : graph.op(id).reuses) {
+      if (graph.buffer(reuse.to).size == Bytes(0)) continue;
+      reuses.push_back({held_as[reuse.from.index()], held_as[reuse.to.index()]});
+    }
+    std::ranges::stable_sort(reuses, {}, &TaskReuse::to);
+    tasks.reuses.add(reuses);
+  }
   tasks.parts = Lists<BufferId>::group(tasks.size.size(), parts);
   return tasks;
 }
@@ -64,11 +88,13 @@ std::vector<std::int64_t> held_while(const Tasks& tasks, std::span<const OpId> o
   std::int64_t held = 0;
   for (const OpId op : order) {
     std::int64_t gone = 0;
+    const auto ends = [&](Held buffer) { return done[buffer] == tasks.users[buffer].size() && !tasks.kept[buffer]; };
     for (const Held buffer : tasks.touched[op.index()]) {
       if (done[buffer]++ == 0) held += tasks.size[buffer];
-      if (done[buffer] == tasks.users[buffer].size() && !tasks.kept[buffer]) gone += tasks.size[buffer];
+      if (ends(buffer)) gone += tasks.size[buffer];
     }
-    while_running[op.index()] = held + tasks.workspace[op.index()];
+    const auto task = static_cast<Task>(op.index());
+    while_running[task] = held + tasks.workspace[task] - reused(tasks, task, ends);
     held -= gone;
   }
   return while_running;

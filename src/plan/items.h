@@ -9,7 +9,8 @@
 
 namespace lowtide {
 
-// The planned buffers by their ids, then the workspaces by step; those without bytes are left out of the workspaces.
+// The places of planned buffers by the ids of their first ones, then the workspaces by step; those without bytes are
+// left out of the workspaces.
 std::vector<LayoutItem> items_of(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes);
 
 }  // namespace lowtide

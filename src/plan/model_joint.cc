@@ -214,7 +214,8 @@ Result<Bytes> arena_of_program_order(const Graph& graph) {
 
 }  // namespace
 
-Result<JointAnswer> model_joint(const Graph& graph, StepWidth width, Work& work) {
+Result<JointAnswer> model_joint(const Graph& given, StepWidth width, Work& work) {
+  const Graph graph = given.without_reuses();  // the program gives every result bytes of its own
   const Result<Bytes> capacity = arena_of_program_order(graph);
   if (!capacity.ok()) return capacity.error();
   const Tasks tasks = to_tasks(graph);

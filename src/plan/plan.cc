@@ -28,7 +28,11 @@ Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& li
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
     const Life& life = lifetimes.lives[id.index()];
     plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
-    if (graph.buffer(id).planned()) plan.blocks.back().offset = *offset++;
+    if (graph.buffer(id).planned() && lifetimes.places[id.index()] == id) plan.blocks.back().offset = *offset++;
+  }
+  for (Block& block : plan.blocks) {
+    const BufferId place = lifetimes.places[block.buffer.index()];
+    if (place != block.buffer) block.offset = plan.blocks[place.index()].offset;
   }
   for (const OpId op : plan.order) {
     plan.workspaces.push_back(graph.op(op).workspace > Bytes(0) ? *offset++ : Bytes(0));
@@ -53,17 +57,15 @@ struct Arranged {
   Plan plan;  // all but what each step reads and writes
   Lifetimes lives;
 };
-Result<Arranged> arrange(const Graph& graph, const OrderAlgorithm& order, std::string_view layout) {
-  Result<BoundedOrder> found = order.run(graph);
-  if (!found.ok()) return found.error();
-  Result<Lifetimes> lives = lifetimes(graph, found->order);
+Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, std::string_view layout) {
+  Result<Lifetimes> lives = lifetimes(graph, found.order);
   if (!lives.ok()) return lives.error();
   Arranged made{{}, *std::move(lives)};
-  made.plan.order = std::move(found->order);
+  made.plan.order = std::move(found.order);
   made.plan.peak = made.lives.peak;
-  made.plan.bound = std::max(found->bound, operand_bound(graph));
+  made.plan.bound = std::max(found.bound, operand_bound(graph));
   made.plan.resident = graph.resident_bytes();
-  made.plan.provenance = {.order = std::string(order.name), .layout = {}, .version = LOWTIDE_VERSION};
+  made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
   if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
   return made;
 }
@@ -74,9 +76,24 @@ Result<Bytes> program_peak(const Graph& graph) {
   return lives->peak;
 }
 
+// The best order may lie badly, and so may places that are reused: program order, in which results have bytes of their
+// own or not, is taken where its arena is smaller.
+Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, std::string_view layout) {
+  Result<Arranged> smallest = arrange(graph, "best", best, layout);
+  const auto offer = [&](const Graph& same) {
+    const Result<Bytes> peak = program_peak(same);
+    if (!smallest.ok() || !peak.ok() || *peak >= smallest->plan.arena) return;
+    Result<Arranged> other = arrange(same, "program", {first_to_last(graph.num_ops()), best.bound}, layout);
+    if (other.ok() && other->plan.arena < smallest->plan.arena) smallest = std::move(other);
+  };
+  offer(graph);
+  if (smallest.ok() && smallest->plan.arena > smallest->plan.bound) offer(graph.without_reuses());
+  return smallest;
+}
+
 Result<Bytes> resolve_memory_budget(const Graph& graph, const Budget& budget) {
   if (std::holds_alternative<Bytes>(budget)) return resolve(budget, Bytes(0));
-  const Result<Bytes> eager = program_peak(graph);
+  const Result<Bytes> eager = program_peak(graph.without_reuses());
   if (!eager.ok()) return eager.error();
   return resolve(budget, graph.resident_bytes() + *eager);
 }
@@ -115,6 +132,13 @@ Status check_latency(const Graph& graph, const Lifetimes& lifetimes, const Plan&
                conflict(graph, lifetimes, plan)};
 }
 
+Result<Plan> plan_without_reuse(const Graph& graph, PlanOptions options) {
+  options.reuse = true;  // there is none in the graph
+  Result<Plan> made = plan(graph.without_reuses(), options);
+  if (made.ok()) made->provenance.graph = fingerprint(graph);
+  return made;
+}
+
 }  // namespace
 
 double Plan::fragmentation() const {
@@ -128,8 +152,9 @@ double Plan::gap() const {
 }
 
 Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
-  const Result<OrderAlgorithm> order_algorithm = find_order(options.order);
-  if (!order_algorithm.ok()) return order_algorithm.error();
+  if (!options.reuse) return plan_without_reuse(graph, options);
+  const Result<OrderAlgorithm> algorithm = find_order(options.order);
+  if (!algorithm.ok()) return algorithm.error();
   Bytes memory_budget = Bytes::max();
   if (options.memory_budget) {
     const Result<Bytes> resolved = resolve_memory_budget(graph, *options.memory_budget);
@@ -137,19 +162,12 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
     memory_budget = *resolved;
   }
 
-  Result<Arranged> arranged = arrange(graph, *order_algorithm, options.layout);
+  Result<BoundedOrder> found = algorithm->run(graph);
+  if (!found.ok()) return found.error();
+  Result<Arranged> arranged = options.order == "best"
+                                  ? arrange_best(graph, *found, options.layout)
+                                  : arrange(graph, options.order, *std::move(found), options.layout);
   if (!arranged.ok()) return arranged.error();
-  if (options.order == "best" && arranged->plan.order != first_to_last(graph.num_ops())) {
-    // A smaller peak may lie badly: then program order is better.
-    const Result<Bytes> peak = program_peak(graph);
-    if (peak.ok() && arranged->plan.arena > *peak) {
-      Result<Arranged> other = arrange(graph, *find_order("program"), options.layout);
-      if (other.ok() && other->plan.arena < arranged->plan.arena) {
-        other->plan.bound = arranged->plan.bound;
-        arranged = std::move(other);
-      }
-    }
-  }
   Plan& plan = arranged->plan;
   bind_operands(graph, plan);
 

@@ -176,7 +176,8 @@ class Assembly {
 
 }  // namespace
 
-Result<RoamPlan> roam_plan(const Graph& graph, const RoamPlanOptions& options, Work& work) {
+Result<RoamPlan> roam_plan(const Graph& given, const RoamPlanOptions& options, Work& work) {
+  const Graph graph = given.without_reuses();  // the paper gives every result bytes of its own
   const Tasks tasks = to_tasks(graph);
   RoamOrder order =
       with_part(work, work.left() / 2, [&](Work& part) { return roam_order(graph, tasks, options.order, part); });

@@ -52,7 +52,7 @@ GraphFigures figures(const Graph& graph, std::size_t holders) {
   result.bound = operand_bound(graph);
 
   const Order order = first_to_last(graph.num_ops());
-  const Result<Lifetimes> lives = lifetimes(graph, order);
+  const Result<Lifetimes> lives = lifetimes(graph.without_reuses(), order);
   if (!lives.ok() || order.empty()) return result;
   result.peak = lives->peak;
   result.peak_op = order[lives->peak_step.index()];

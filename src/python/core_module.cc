@@ -102,6 +102,12 @@ void bind_builder(nb::module_& m) {
           [](GraphBuilder& self, Index before, Index after) { take(self.add_edge(OpId(before), OpId(after))); },
           "before"_a, "after"_a)
       .def(
+          "reuse",
+          [](GraphBuilder& self, Index op, Index source, Index result) {
+            take(self.add_reuse(OpId(op), BufferId(source), BufferId(result)));
+          },
+          "op"_a, "source"_a, "result"_a)
+      .def(
           "keep", [](GraphBuilder& self, Index buffer) { take(self.keep(BufferId(buffer))); }, "buffer"_a)
       .def("build", [](GraphBuilder& self) { return take(std::move(self).build()); });
 }
@@ -115,7 +121,7 @@ auto unlocked(Function function) {
 
 std::uint64_t program_peak(const Graph& graph) {
   const BoundedOrder program = take(take(find_order("program")).run(graph));
-  return take(lifetimes(graph, program.order)).peak.count();
+  return take(lifetimes(graph.without_reuses(), program.order)).peak.count();
 }
 
 std::vector<Index> to_indices(const Order& order) {
@@ -258,9 +264,9 @@ void bind_plan(nb::module_& m) {
 
 using MemoryBudget = std::variant<std::uint64_t, double>;  // bytes, or a share
 
-HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, std::optional<MemoryBudget> memory_budget,
-                   std::optional<std::uint64_t> latency_budget_ns) {
-  PlanOptions options{.order = std::move(order), .layout = std::move(layout)};
+HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse,
+                   std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns) {
+  PlanOptions options{.order = std::move(order), .layout = std::move(layout), .reuse = reuse};
   if (memory_budget) {
     const auto* bytes = std::get_if<std::uint64_t>(&*memory_budget);
     options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
@@ -288,6 +294,20 @@ std::pair<std::optional<Index>, std::vector<Index>> hidden_writes(std::string_vi
   return {facts->hidden_writes.condition, {arguments.begin(), arguments.end()}};
 }
 
+std::vector<Index> result_over(std::string_view name) {
+  const std::optional<OpFacts> facts = op_facts(name);
+  if (!facts) return {};
+  return {facts->result_over.begin(), facts->result_over.end()};
+}
+
+std::vector<std::string_view> ops_with_result_over() {
+  std::vector<std::string_view> names;
+  for (const OpFacts& facts : known_ops()) {
+    if (!facts.result_over.empty()) names.push_back(facts.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -295,13 +315,15 @@ NB_MODULE(_core, m) {
   bind_graph(m);
   bind_plan(m);
   bind_watch(m);
-  m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto",
+  m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
   m.def("op_hidden_writes", hidden_writes, "name"_a);
+  m.def("op_result_over", result_over, "name"_a);
+  m.def("ops_with_result_over", ops_with_result_over);
   m.def(
       "op_runtime_sized_result",
       [](std::string_view name) {

@@ -144,12 +144,18 @@ void MemoryGuard::begin_step() {
   for (Watched& buffer : buffers_) buffer.alive = false;
 }
 
-void MemoryGuard::before(int call) {
+void MemoryGuard::before(int call, bool apart) {
   const Operands& operands = calls_[static_cast<std::size_t>(call)];
   for (const int buffer : operands.takes) check_taken(call, buffer);
   for (const int buffer : operands.makes) {
     Watched& made = buffers_[static_cast<std::size_t>(buffer)];
-    claim(call, made.offset, made.bytes, buffer);
+    const auto replaced = std::find_if(operands.replaces.begin(), operands.replaces.end(),
+                                       [&](const auto& pair) { return pair.second == buffer; });
+    if (replaced == operands.replaces.end()) {
+      claim(call, made.offset, made.bytes, buffer);
+    } else if (!apart) {
+      take_over(replaced->first, buffer);
+    }
     made.alive = true;
     made.place = base_ + made.offset;
   }
@@ -171,6 +177,16 @@ void MemoryGuard::check_taken(int call, int buffer) {
     throw fault(MemoryFault::Kind::changed, buffer, first, call - 1);
   }
   taken.known_after = call - 1;
+}
+
+// An operand that nobody needs any more gives its lines to a result. If it lies elsewhere, they were never its own.
+void MemoryGuard::take_over(int from, int to) {
+  Watched& ended = buffers_[static_cast<std::size_t>(from)];
+  ended.alive = false;
+  for (std::int64_t line = ended.offset / kLine; line < ended.offset / kLine + lines_of(ended.bytes); ++line) {
+    int& state = lines_[static_cast<std::size_t>(line)];
+    if (state == from) state = to;
+  }
 }
 
 // What is given out must be nobody's, and untouched since it died.

@@ -8,6 +8,7 @@
 //
 //   before an operator   its operands are alive and hold what was last written to them; what it is given is dead, and
 //                        still poison
+//                        (unless it is made in the bytes of an operand)
 //   after it             the bytes around its operands are still poison; what it wrote holds no poison, unless its
 //                        operands did
 //   after the last       every dead byte is still poison
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace lowtide::torch_runtime {
@@ -59,18 +61,19 @@ class MemoryGuard {
 
   // The next call: buffers by index.
   struct Operands {
-    std::vector<int> takes;   // among its arguments
-    std::vector<int> makes;   // new with this call
-    std::vector<int> writes;  // of `takes`
+    std::vector<int> takes;                     // among its arguments
+    std::vector<int> makes;                     // new with this call
+    std::vector<int> writes;                    // of `takes`
+    std::vector<std::pair<int, int>> replaces;  // of `takes`, and of `makes` in the bytes of that
     std::int64_t workspace_offset = 0;
     std::int64_t workspace_bytes = 0;
     bool may_leave_poison = false;  // its result is memory as it was found
   };
   void add_call(Operands operands);
 
-  // In this order, for each call. All of them throw MemoryFault.
+  // In this order, for each call. All of them throw MemoryFault. `apart`: what it makes lies in no other's bytes.
   void begin_step();
-  void before(int call);
+  void before(int call, bool apart);
   void lies_at(int buffer, const void* place);  // its memory was not served where it was planned
   void after(int call);
   void end_life(int call, int buffer);
@@ -87,6 +90,7 @@ class MemoryGuard {
     int known_after = 0;        // the last call after which content and margins were right
   };
 
+  void take_over(int from, int to);
   void claim(int call, std::int64_t offset, std::int64_t bytes, int owner);
   void give_back(int call, std::int64_t offset, std::int64_t bytes);
   void check_taken(int call, int buffer);

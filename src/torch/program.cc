@@ -183,6 +183,7 @@ void Program::guard_call(const Call& call) {
     if (std::find(takes.begin(), takes.end(), buffer) == takes.end()) add(operands.makes, buffer);
   }
   operands.writes = call.spec.writes;
+  operands.replaces = call.spec.replaces;
   operands.workspace_offset = call.spec.workspace_offset;
   operands.workspace_bytes = call.spec.workspace_bytes;
   operands.may_leave_poison = call.spec.leaves_unwritten;
@@ -323,9 +324,11 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
 
 void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   Call& call = at_index(calls_, index);
-  if (guard_) guard_->before(index);
+  const bool apart = keep_apart(call);
+  const std::vector<Request>& requests = apart ? apart_ : call.spec.requests;
+  if (guard_) guard_->before(index, apart);
   stack.assign(call.stack.begin(), call.stack.end());
-  replay.begin_op(call.spec.requests.data(), call.spec.requests.size());
+  replay.begin_op(requests.data(), requests.size());
   {
     const at::AutoGradMode grad_mode(call.spec.grad_mode);
     call.op.callBoxed(stack);
@@ -364,14 +367,33 @@ void Program::take_result(int index, const c10::IValue& result, std::size_t* pos
   if (guard_) guard_->lies_at(window.buffer, address);
 }
 
-void Program::end_life(int index, int buffer) {
-  Buffer& owner = at_index(buffers_, buffer);
+bool Program::is_held_outside(int buffer) const {
+  const Buffer& owner = at_index(buffers_, buffer);
   bool held = is_held(*owner.storage.unsafeGetStorageImpl(), owner.storage.use_count(), owner.values.size() + 1);
   for (const int value : owner.values) {
     const at::Tensor& tensor = at_index(values_, value);
     held |= is_held(*tensor.unsafeGetTensorImpl(), tensor.use_count(), at_index(own_uses_, value));
   }
-  if (held) {
+  return held;
+}
+
+// What somebody outside holds is not written over: then the results of the call go to ordinary memory.
+bool Program::keep_apart(const Call& call) {
+  const bool held = std::any_of(call.spec.replaces.begin(), call.spec.replaces.end(),
+                                [&](const auto& replaced) { return is_held_outside(replaced.first); });
+  if (!held) return false;
+  apart_ = call.spec.requests;
+  for (const auto& replaced : call.spec.replaces) {
+    for (Request& request : apart_) {
+      if (request.offset == at_index(buffers_, replaced.second).offset) request.offset = Request::kOutside;
+    }
+  }
+  return true;
+}
+
+void Program::end_life(int index, int buffer) {
+  Buffer& owner = at_index(buffers_, buffer);
+  if (is_held_outside(buffer)) {
     escapes_.push_back({index, owner.bytes});
     if (!owner.elsewhere) {
       void* address = Arena::process().base() + owner.offset;

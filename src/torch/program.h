@@ -55,12 +55,14 @@ class Program {
 
   // `results` has one entry for each tensor the operator returns: the value it is, or -1 where nobody wants it.
   // `ends` are the buffers whose life ends with this call. `writes` are the buffers among its arguments that it writes.
+  // `replaces`: a buffer whose life ends with this call, and the one that is made in its bytes.
   struct CallSpec {
     std::vector<Argument> arguments;
     std::vector<int> results;
     std::vector<Request> requests;
     std::vector<int> ends;
     std::vector<int> writes;
+    std::vector<std::pair<int, int>> replaces;
     std::int64_t workspace_offset = 0;
     std::int64_t workspace_bytes = 0;
     bool grad_mode = false;         // runs with gradients enabled: some operators look
@@ -139,6 +141,8 @@ class Program {
   void renew(int buffer);
   void execute(int index, Replay& replay, torch::jit::Stack& stack);
   void take_result(int index, const c10::IValue& result, std::size_t* position);
+  bool is_held_outside(int buffer) const;
+  bool keep_apart(const Call& call);
   void end_life(int index, int buffer);
   void let_go();
   void note_use_counts();
@@ -156,6 +160,7 @@ class Program {
   std::vector<int> bound_;
   std::vector<c10::IValue> numbers_;
   std::vector<std::vector<NumberUse>> number_uses_;
+  std::vector<Request> apart_;  // the requests of a call whose results cannot lie where they were planned
 
   int failed_call_ = -1;
   std::optional<MemoryFault> memory_fault_;

@@ -49,6 +49,8 @@ class Execution {
       if (Status status = place_workspace(); !status.ok()) return status;
       if (Status status = keep_sequences(); !status.ok()) return status;
       if (Status status = read_and_write(); !status.ok()) return status;
+      for (const BlockId block : taken_over_) holds_[block.index()].reset();
+      taken_over_.clear();
       time_ += graph_.op(op_).cost;
     }
     if (Status status = check_edges(); !status.ok()) return status;
@@ -93,6 +95,12 @@ class Execution {
     if (Status status = check_place(offset, size, id); !status.ok()) return status;
     if (const std::optional<BlockId> other = occupancy_.find(offset, offset + size)) {
       const Block& block = plan_.blocks[other->index()];
+      if (may_take_over(id, *other)) {
+        occupancy_.give_back(offset);
+        occupancy_.take(offset, offset + size, id);
+        taken_over_.push_back(*other);
+        return Done{};
+      }
       return wrong(ErrorCode::block_overlap, here(), ": ", name(id), " begins on bytes ", range_text(offset, size),
                    ", but ", name(*other), " lives on ", range_text(*block.offset, size_of(*other)), " until step ",
                    block.end);
@@ -103,10 +111,27 @@ class Execution {
     return Done{};
   }
 
+  // The op may make the content of `next` in the bytes of `last`, which nobody needs after it.
+  bool may_take_over(BlockId next, BlockId last) const {
+    const Block& from = plan_.blocks[last.index()];
+    const Block& to = plan_.blocks[next.index()];
+    const bool same_bytes = from.offset == to.offset && size_of(last) == size_of(next);
+    if (!same_bytes || from.end != step_.next()) return false;
+    const Op op = graph_.op(op_);
+    const auto is_given = [](std::span<const BlockId> operands, BlockId block) {
+      return std::ranges::find(operands, block) != operands.end();
+    };
+    return std::ranges::find(op.reuses, Reuse{from.buffer, to.buffer}) != op.reuses.end() &&
+           is_given(plan_.reads[step_.index()], last) && is_given(plan_.writes[step_.index()], next);
+  }
+
   void give_back(BlockId id) {
-    if (size_of(id) == Bytes(0)) return;
-    occupancy_.give_back(*plan_.blocks[id.index()].offset);
-    live_ -= size_of(id);
+    const Bytes size = size_of(id);
+    if (size == Bytes(0)) return;
+    const Bytes offset = *plan_.blocks[id.index()].offset;
+    if (occupancy_.find(offset, offset + size) != id) return;  // another has taken it over
+    occupancy_.give_back(offset);
+    live_ -= size;
   }
 
   Status place_workspace() {
@@ -250,7 +275,8 @@ class Execution {
   StepIndex step_;
   OpId op_;
   Occupancy occupancy_;
-  std::vector<std::optional<VersionId>> holds_;                        // by block
+  std::vector<BlockId> taken_over_;              // at this step: their bytes are another block's now
+  std::vector<std::optional<VersionId>> holds_;  // by block
   std::vector<std::optional<std::pair<StepIndex, BlockId>>> written_;  // by buffer: where it was last written, and when
   std::optional<OpId> last_random_;
   std::optional<OpId> last_collective_;

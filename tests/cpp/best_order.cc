@@ -14,12 +14,19 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 // Bytes held while `task` runs, once `done` has run.
 std::int64_t held_after(const Tasks& tasks, Set done, Task task) {
   const Set begun = done | Set{1} << task;
-  std::int64_t held = tasks.workspace[task];
-  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
+  const auto users_of = [&](Held buffer) {
     Set users = 0;
     for (const Task user : tasks.users[buffer]) users |= Set{1} << user;
-    const bool over = (users & ~done) == 0 && !tasks.kept[buffer];
-    if ((users & begun) != 0 && !over) held += tasks.size[buffer];
+    return users;
+  };
+  const auto over_after = [&](Set run, Held buffer) { return (users_of(buffer) & ~run) == 0 && !tasks.kept[buffer]; };
+  std::int64_t held = tasks.workspace[task];
+  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
+    const std::span<const TaskReuse> reuses = tasks.reuses[task];
+    const bool in_place = std::any_of(reuses.begin(), reuses.end(), [&](const TaskReuse& reuse) {
+      return reuse.to == buffer && over_after(begun, reuse.from);
+    });
+    if ((users_of(buffer) & begun) != 0 && !over_after(done, buffer) && !in_place) held += tasks.size[buffer];
   }
   return held;
 }

@@ -106,6 +106,13 @@ void restate(const Graph& graph, Draft& draft) {
       live += graph.buffer(block.buffer).size;
       draft.arena = std::max(draft.arena, *block.offset + graph.buffer(block.buffer).size);
     }
+    for (const Block& from : draft.blocks) {
+      const bool taken_over = from.end == step.next() && std::ranges::any_of(draft.blocks, [&](const Block& to) {
+                                return to.begin == step && to.offset == from.offset &&
+                                       std::ranges::count(op.reuses, Reuse{from.buffer, to.buffer}) > 0;
+                              });
+      if (taken_over) live -= graph.buffer(from.buffer).size;
+    }
     draft.peak = std::max(draft.peak, live);
     draft.time += op.cost;
   }

@@ -71,6 +71,7 @@ void expect_same(const Graph& a, const Graph& b) {
                 std::tie(y.flags.random, y.flags.mutating, y.flags.collective, y.flags.must_not_recompute));
     EXPECT_TRUE(std::ranges::equal(x.reads, y.reads));
     EXPECT_TRUE(std::ranges::equal(x.writes, y.writes));
+    EXPECT_TRUE(std::ranges::equal(x.reuses, y.reuses));
   }
   EXPECT_TRUE(std::ranges::equal(
       a.edges(), b.edges(), [](const Edge& x, const Edge& y) { return x.before == y.before && x.after == y.after; }));
@@ -190,7 +191,8 @@ struct Case {
 
 const Case kCases[] = {
     {"unknown_section", ErrorCode::malformed_file,
-     "the text: there is no field 'opps'; there are format, version, buffers, values, ops, edges", R"("opps":[])"},
+     "the text: there is no field 'opps'; there are format, version, buffers, values, ops, edges, reuses",
+     R"("opps":[])"},
     {"unknown_field", ErrorCode::malformed_file, "the text: buffers[0]: there is no field 'sise'; there are size, name",
      R"("buffers":[{"sise":64}])"},
     {"missing_field", ErrorCode::malformed_file, "the text: values[0]: field 'buffer' is missing", R"("values":[{}])"},

@@ -32,6 +32,7 @@ struct Pieces {
     std::string name = "op";
     std::vector<std::size_t> reads;
     std::vector<std::size_t> writes;
+    std::vector<std::pair<std::size_t, std::size_t>> reuses;
     Bytes workspace;
     Nanos cost;
     std::uint32_t stream;
@@ -61,12 +62,14 @@ Pieces pieces_of(const Graph& graph) {
     const Op op = graph.op(id);
     Pieces::OpPiece piece{.reads = {},
                           .writes = {},
+                          .reuses = {},
                           .workspace = op.workspace,
                           .cost = Nanos(op.cost.count() % 2),
                           .stream = op.stream,
                           .flags = op.flags};
     for (const ValueId read : op.reads) piece.reads.push_back(read.index());
     for (const VersionId write : op.writes) piece.writes.push_back(graph.version(write).buffer.index());
+    for (const Reuse& reuse : op.reuses) piece.reuses.emplace_back(reuse.from.index(), reuse.to.index());
     pieces.ops.push_back(piece);
   }
   for (const Edge& edge : graph.edges()) pieces.edges.emplace_back(edge.before.index(), edge.after.index());
@@ -133,6 +136,9 @@ Result<Graph> assembled(const Pieces& pieces, const std::vector<std::size_t>& or
     const Result<OpId> id = builder.add_op(spec);
     if (!id.ok()) return id.error();
     ops[i] = *id;
+    for (const auto& [from, to] : piece.reuses) {
+      if (Status status = builder.add_reuse(*id, buffers[from], buffers[to]); !status.ok()) return status.error();
+    }
     for (const std::size_t write : piece.writes) {
       ++versions[write];
       add_values(write);
@@ -263,6 +269,11 @@ const Mutation kMutations[] = {
        const std::size_t before = r() % (p.ops.size() - 1);
        p.edges.emplace_back(before, before + 1 + r() % (p.ops.size() - before - 1));
        return true;
+     }},
+    {"drop_reuse",
+     [](Pieces& p, auto& r) {
+       auto& reuses = any(p.ops, r).reuses;
+       return !reuses.empty() && (reuses.pop_back(), true);
      }},
     {"drop_edge", [](Pieces& p, auto&) { return !p.edges.empty() && (p.edges.pop_back(), true); }},
 };

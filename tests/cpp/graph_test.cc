@@ -128,6 +128,50 @@ TEST(Graph, RefusesWhatCannotBe) {
   }
 }
 
+// An op that reads two planned buffers and makes two more; the last is of another size.
+class ReuseTest : public ::testing::Test {
+ protected:
+  ReuseTest() {
+    for (const std::uint64_t size : {64, 64, 64, 32}) ids.push_back(unwrap(builder.add_buffer({.size = Bytes(size)})));
+    ids.push_back(unwrap(builder.add_buffer(kWeight)));
+    unwrap(builder.add_op({.name = "make", .writes = {ids[0], ids[1]}}));
+    const ValueId x = unwrap(builder.add_value(ids[0], "u8", {}));
+    const ValueId y = unwrap(builder.add_value(ids[1], "u8", {}));
+    const ValueId w = unwrap(builder.add_value(ids[4], "u8", {}));
+    unwrap(builder.add_op({.name = "f", .reads = {x, y, w}, .writes = {ids[1], ids[2], ids[3]}}));
+    unwrap(builder.add_op({.name = "g", .reads = {x}}));
+  }
+
+  std::string refusal(std::size_t op, std::size_t from, std::size_t to) {
+    const Status status = builder.add_reuse(OpId(op), ids[from], ids[to]);
+    if (status.ok()) return "";
+    EXPECT_EQ(status.error().code, ErrorCode::invalid_reuse);
+    return status.error().message;
+  }
+
+  GraphBuilder builder;
+  std::vector<BufferId> ids;
+};
+
+TEST_F(ReuseTest, IsRefusedWhereItCannotBe) {
+  EXPECT_THAT(refusal(2, 0, 2), HasSubstr("it does not make it"));
+  EXPECT_THAT(refusal(1, 0, 1), HasSubstr("it does not make it")) << "it changes it in place";
+  EXPECT_THAT(refusal(1, 2, 2), HasSubstr("it does not read those"));
+  EXPECT_THAT(refusal(1, 1, 2), HasSubstr("it changes those in place"));
+  EXPECT_THAT(refusal(1, 4, 2), HasSubstr("both must be planned"));
+  EXPECT_THAT(refusal(1, 0, 3), HasSubstr("their sizes differ"));
+  EXPECT_EQ(refusal(1, 0, 2), "");
+  EXPECT_THAT(refusal(1, 0, 2), HasSubstr("only once"));
+  EXPECT_THAT(refusal(0, 0, 1), HasSubstr("it does not read those"));
+  EXPECT_EQ(builder.add_reuse(OpId(7), ids[0], ids[2]).error().code, ErrorCode::unknown_id);
+  EXPECT_EQ(builder.add_reuse(OpId(1), BufferId(9), ids[2]).error().code, ErrorCode::unknown_id);
+
+  const Graph graph = unwrap(std::move(builder).build());
+  EXPECT_THAT(graph.op(OpId(1)).reuses, ::testing::ElementsAre(Reuse{ids[0], ids[2]}));
+  EXPECT_TRUE(graph.has_reuses());
+  EXPECT_FALSE(graph.without_reuses().has_reuses());
+}
+
 TEST(Graph, EmptyIsAGraph) {
   const Graph graph = unwrap(GraphBuilder().build());
   EXPECT_EQ(graph.num_ops(), 0u);

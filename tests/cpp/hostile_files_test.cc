@@ -42,7 +42,7 @@ std::size_t allowed_bytes(std::size_t file_size) {
 
 bool is_clean(const Error& error) {
   const auto code = static_cast<unsigned>(error.code);
-  const bool of_graph = code >= 101 && code <= 109;
+  const bool of_graph = code >= 101 && code <= 110;
   const bool of_file = code == 402 || (code >= 601 && code <= 603);
   const bool printable = std::ranges::all_of(error.message, [](char c) { return c >= ' '; });
   return (of_graph || of_file) && printable && error.message.size() < 1000;

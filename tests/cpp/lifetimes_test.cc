@@ -101,18 +101,26 @@ TEST(Lifetimes, AgreesWithBruteForce) {
     const Lifetimes found = unwrap(lifetimes(graph, order));
     Bytes peak;
     for (std::size_t step = 0; step < order.size(); ++step) {
-      Bytes live = graph.op(order[step]).workspace;
-      for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
-        const auto touched = [&](OpId op) {
+      const Op op = graph.op(order[step]);
+      Bytes live = op.workspace;
+      const auto now = order.begin() + static_cast<std::ptrdiff_t>(step);
+      const auto touches = [&](BufferId id) {
+        return [&graph, id](OpId other) {
           const auto is_here = [&](VersionId version) { return graph.version(version).buffer == id; };
-          return std::ranges::any_of(graph.op(op).writes, is_here) ||
-                 std::ranges::any_of(graph.op(op).reads,
+          return std::ranges::any_of(graph.op(other).writes, is_here) ||
+                 std::ranges::any_of(graph.op(other).reads,
                                      [&](ValueId value) { return is_here(graph.value(value).version); });
         };
-        const auto now = order.begin() + static_cast<std::ptrdiff_t>(step);
-        const bool begun = std::any_of(order.begin(), now + 1, touched);
-        const bool needed = graph.buffer(id).kept || std::any_of(now, order.end(), touched);
-        if (graph.buffer(id).planned() && begun && needed) live += graph.buffer(id).size;
+      };
+      const auto needed_from = [&](BufferId id, auto first) {
+        return graph.buffer(id).kept || std::any_of(first, order.end(), touches(id));
+      };
+      for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+        const bool begun = std::any_of(order.begin(), now + 1, touches(id));
+        const bool over_another = std::ranges::any_of(
+            op.reuses, [&](const Reuse& reuse) { return reuse.to == id && !needed_from(reuse.from, now + 1); });
+        const bool alive = graph.buffer(id).planned() && begun && needed_from(id, now);
+        if (alive && !over_another) live += graph.buffer(id).size;
       }
       ASSERT_EQ(found.live[step], live) << "seed " << seed << ", step " << step;
       peak = std::max(peak, live);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 namespace lowtide {
 namespace {
@@ -62,8 +63,12 @@ class Machine {
       if (now == plan_.order.size()) break;
       for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
         if (!in_arena(b) || plan_.blocks[b].begin.index() != now) continue;
-        acquire(b, *plan_.blocks[b].offset, size_of(b));
         taken[b] = 1;
+        if (const std::optional<std::size_t> giver = giver_of(b, now)) {
+          heirs_.emplace_back(*giver, b);
+        } else {
+          acquire(b, *plan_.blocks[b].offset, size_of(b));
+        }
       }
       if (wrong_.empty()) execute(now);
     }
@@ -116,6 +121,32 @@ class Machine {
     in_use_ += size;
     most_in_use_ = std::max(most_in_use_, in_use_);
     high_water_ = std::max(high_water_, start + size);
+  }
+
+  // The block that has the bytes of `block` now, if the op that runs may leave its result there and frees it.
+  std::optional<std::size_t> giver_of(std::size_t block, std::size_t now) const {
+    const std::size_t start = plan_.blocks[block].offset->count();
+    const std::size_t size = size_of(block);
+    if (size == 0 || start >= arena_.size() || arena_[start].owner >= plan_.blocks.size()) return std::nullopt;
+    const std::size_t giver = arena_[start].owner;
+    const Block& from = plan_.blocks[giver];
+    if (*from.offset != Bytes(start) || size_of(giver) != size || from.end.index() != now + 1) return std::nullopt;
+    if (std::ranges::count(plan_.reads[now], BlockId(giver)) == 0) return std::nullopt;
+    if (std::ranges::count(plan_.writes[now], BlockId(block)) == 0) return std::nullopt;
+    for (const Reuse& reuse : graph_.op(plan_.order[now]).reuses) {
+      if (reuse.from == from.buffer && reuse.to == plan_.blocks[block].buffer) return giver;
+    }
+    return std::nullopt;
+  }
+
+  // Once the op has read everything, results lie where operands did.
+  void pass_on() {
+    for (const auto& [giver, heir] : heirs_) {
+      for (Cell& cell : arena_) {
+        if (cell.owner == giver) cell = {heir, kPoison};
+      }
+    }
+    heirs_.clear();
   }
 
   void release(std::size_t owner) {
@@ -195,6 +226,7 @@ class Machine {
       if (!found || *found != expected) return fail("an op changes something else in place");
       inputs = digest(inputs, *found);
     }
+    pass_on();
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const std::size_t block = plan_.writes[now][i].index();
       const BufferId buffer = graph_.version(op.writes[i]).buffer;
@@ -240,6 +272,8 @@ class Machine {
   std::map<std::size_t, Contents> callers_;                      // by block: resident memory
   std::map<std::uint32_t, std::size_t> owner_of_caller_memory_;  // by buffer
   std::vector<bool> ran_;
+  std::vector<std::pair<std::size_t, std::size_t>>
+      heirs_;  // at this step: a block, and the one that has its bytes next
   Tag random_state_ = 0;
   Tag network_state_ = 0;
   std::size_t in_use_ = 0;

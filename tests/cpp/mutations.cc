@@ -64,6 +64,24 @@ bool swap_offsets(const Graph& graph, Draft& draft, Random& random) {
   return true;
 }
 
+// A result moves to where an operand lies that it may replace; mostly their lives meet there.
+bool reuse_place(const Graph& graph, Draft& draft, Random& random) {
+  std::vector<std::pair<StepIndex, Reuse>> found;
+  for (StepIndex step(0); step.index() < draft.steps.size(); step = step.next()) {
+    for (const Reuse& reuse : graph.op(draft.steps[step.index()].op).reuses) found.emplace_back(step, reuse);
+  }
+  if (found.empty()) return false;
+  const auto& [step, reuse] = found[random() % found.size()];
+  Block& from = draft.blocks[reuse.from.index()];
+  Block& to = draft.blocks[reuse.to.index()];
+  to.offset = from.offset;
+  if (chance(random, 0.8)) from.end = step.next();
+  if (chance(random, 0.8)) to.begin = step;
+  if (chance(random, 0.2)) to.offset = any_place(draft, random);
+  maybe_restate(graph, draft, random);
+  return true;
+}
+
 bool free_early(const Graph& graph, Draft& draft, Random& random) {
   const auto block = planned_block(draft, random);
   if (!block) return false;
@@ -280,6 +298,7 @@ constexpr std::array kMutations = {
     Mutation{"misalign block", 1, misalign_block},
     Mutation{"lift block out of sight", 1, lift_block_out_of_sight},
     Mutation{"swap offsets", 4, swap_offsets},
+    Mutation{"reuse place", 6, reuse_place},
     Mutation{"free early", 4, free_early},
     Mutation{"begin late", 4, begin_late},
     Mutation{"live longer", 4, live_longer},

@@ -19,7 +19,7 @@ using testing::ElementsAre;
 
 std::vector<std::size_t> order_by(std::string_view name, const Graph& graph) {
   std::vector<std::size_t> ops;
-  for (const OpId op : unwrap(unwrap(find_order(name)).run(graph))) ops.push_back(op.index());
+  for (const OpId op : unwrap(unwrap(find_order(name)).run(graph)).order) ops.push_back(op.index());
   return ops;
 }
 

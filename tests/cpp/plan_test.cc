@@ -60,6 +60,42 @@ TEST(Plan, InPlace) {
   EXPECT_EQ(made.provenance.layout, "first_fit") << "reaches the bound, so that no other is tried";
 }
 
+// a -> b -> c, each made over the one before; a has another reader, which must run first for that.
+TEST(Plan, ResultsAreMadeInTheBytesOfOperands) {
+  GraphBuilder builder;
+  std::vector<BufferId> ids;
+  for (const char* name : {"a", "b", "c"})
+    ids.push_back(unwrap(builder.add_buffer({.size = Bytes(256), .name = name})));
+  const BufferId small = unwrap(builder.add_buffer({.size = Bytes(64), .name = "small"}));
+  unwrap(builder.add_op({.name = "make", .writes = {ids[0]}}));
+  const ValueId a = unwrap(builder.add_value(ids[0], "u8", {}));
+  unwrap(builder.add_op({.name = "f", .reads = {a}, .writes = {ids[1]}}));
+  unwrap(builder.add_op({.name = "sum", .reads = {a}, .writes = {small}}));
+  unwrap(builder.add_op({.name = "g", .reads = {unwrap(builder.add_value(ids[1], "u8", {}))}, .writes = {ids[2]}}));
+  unwrap(builder.add_op({.name = "use", .reads = {unwrap(builder.add_value(ids[2], "u8", {}))}}));
+  unwrap(builder.add_reuse(OpId(1), ids[0], ids[1]));
+  unwrap(builder.add_reuse(OpId(3), ids[1], ids[2]));
+  unwrap(builder.keep(small));
+  const Graph graph = unwrap(std::move(builder).build());
+
+  const Plan made = unwrap(plan(graph));
+  EXPECT_THAT(made.order, ElementsAre(OpId(0), OpId(2), OpId(1), OpId(3), OpId(4)));
+  EXPECT_EQ(made.arena, Bytes(256 + 64));
+  EXPECT_EQ(made.bound, made.arena);
+  EXPECT_EQ(made.blocks[0].offset, made.blocks[1].offset);
+  EXPECT_EQ(made.blocks[1].offset, made.blocks[2].offset);
+
+  // In program order a is needed after f has run, but b can still be made into c.
+  const Plan program = unwrap(plan(graph, {.order = "program"}));
+  EXPECT_EQ(program.arena, Bytes(2 * 256 + 64));
+  EXPECT_NE(program.blocks[0].offset, program.blocks[1].offset);
+  EXPECT_EQ(program.blocks[1].offset, program.blocks[2].offset);
+
+  const Plan apart = unwrap(plan(graph, {.reuse = false}));
+  EXPECT_EQ(apart.arena, Bytes(2 * 256 + 64));
+  EXPECT_TRUE(verify(graph, apart).ok());
+}
+
 TEST(Plan, FragmentationIsWhatThePeakLeavesUnused) {
   Plan made;
   EXPECT_EQ(made.fragmentation(), 0.0);

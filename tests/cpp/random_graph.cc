@@ -1,6 +1,7 @@
 #include "random_graph.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "graph/dependencies.h"
@@ -16,7 +17,7 @@ class Generator {
 
   Graph generate() {
     const std::size_t ops = 3 + below(12);
-    for (std::size_t i = 1 + below(3); i > 0; --i) add_buffer(Residence::resident, true);
+    for (std::size_t i = 1 + below(3); i > 0; --i) add_buffer(Residence::resident, true, small_size());
     for (std::size_t i = 0; i < ops; ++i) add_op(i);
     for (std::size_t i = below(3); i > 0; --i) {
       const std::size_t before = below(ops - 1);
@@ -33,13 +34,14 @@ class Generator {
   bool chance(double p) { return static_cast<double>(random_() % 1000) < 1000 * p; }
   Bytes small_size() { return Bytes(chance(0.3) ? 64 * (1 + below(3)) : 1 + below(200)); }
 
-  BufferId add_buffer(Residence residence, bool initial) {
-    const std::string name = words("b", buffers_++);
-    const BufferId id = unwrap(builder_.add_buffer({.size = small_size(),
+  BufferId add_buffer(Residence residence, bool initial, Bytes size) {
+    const std::string name = words("b", planned_size_.size());
+    const BufferId id = unwrap(builder_.add_buffer({.size = size,
                                                     .residence = residence,
                                                     .role = initial ? Role::parameter : Role::activation,
                                                     .name = name,
                                                     .initial = initial}));
+    planned_size_.push_back(residence == Residence::planned ? std::optional(size) : std::nullopt);
     if (initial) readable_.push_back(id);
     return id;
   }
@@ -53,8 +55,10 @@ class Generator {
   void add_op(std::size_t index) {
     const std::string name = words("op", index);
     OpSpec spec{.name = name, .cost = Nanos(below(100))};
+    std::vector<BufferId> sources;  // planned buffers that it reads
     for (std::size_t i = below(4); i > 0; --i) {
       const BufferId buffer = any_readable();
+      if (planned_size_[buffer.index()]) sources.push_back(buffer);
       const ValueId value = unwrap(builder_.add_value(buffer, "uint8", {}));
       spec.reads.push_back(value);
       if (chance(0.2)) spec.reads.push_back(unwrap(builder_.add_value(buffer, "int8", {})));  // a second view
@@ -67,21 +71,30 @@ class Generator {
     std::vector<BufferId> created;
     if (spec.writes.empty() || chance(0.3)) {
       for (std::size_t i = chance(0.2) ? 2 : 1; i > 0; --i) {
-        created.push_back(add_buffer(chance(0.12) ? Residence::resident : Residence::planned, false));
+        const bool alike = !sources.empty() && chance(0.5);  // as large as what is read
+        const Bytes size = alike ? *planned_size_[sources[below(sources.size())].index()] : small_size();
+        created.push_back(add_buffer(chance(0.12) ? Residence::resident : Residence::planned, false, size));
       }
     }
     spec.writes.insert(spec.writes.end(), created.begin(), created.end());
     if (chance(0.3)) spec.workspace = small_size();
     spec.flags.random = chance(0.2);
     spec.flags.collective = chance(0.15);
-    unwrap(builder_.add_op(spec));
+    const OpId op = unwrap(builder_.add_op(spec));
+    for (const BufferId to : created) {
+      for (const BufferId from : sources) {
+        if (planned_size_[to.index()] != planned_size_[from.index()] || chance(0.2)) continue;
+        // Refused where the op writes `from`, or may make another result there already.
+        static_cast<void>(builder_.add_reuse(op, from, to));
+      }
+    }
     readable_.insert(readable_.end(), created.begin(), created.end());
   }
 
   std::mt19937_64& random_;
   GraphBuilder builder_;
   std::vector<BufferId> readable_;
-  std::size_t buffers_ = 0;
+  std::vector<std::optional<Bytes>> planned_size_;  // by buffer; none: resident
 };
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST(UpdateAssignment, WhatHasNoBufferOfItsOwnDoesNotWait) {
 TEST(Segments, TogetherAreTheWhole) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     std::mt19937_64 random(seed);
-    const Graph graph = random_graph(random);
+    const Graph graph = random_graph(random).without_reuses();  // as the paper
     const Tasks tasks = to_tasks(graph);
     const Waists waists = find_waists(graph, tasks, update_branches(graph, tasks));
     std::vector<std::pair<std::size_t, Task>> pairs;
@@ -233,7 +233,7 @@ TEST(Roam, OrdersAndLayoutsAreRight) {
   for (std::uint64_t seed = 0; seed < rounds; ++seed) {
     const std::string where = "seed " + std::to_string(seed);
     std::mt19937_64 random(seed);
-    const Graph graph = random_graph(random);
+    const Graph graph = random_graph(random).without_reuses();  // as the paper
     const Tasks tasks = to_tasks(graph);
     Work work(kPlenty);
     const RoamPlan made = unwrap(roam_plan(graph, {variant(seed), 1 + seed % 10}, work));

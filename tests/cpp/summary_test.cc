@@ -49,7 +49,7 @@ TEST(Summary, Plan) {
   EXPECT_EQ(summary(made),
             "plan      2 steps, order best, layout first_fit, lowtide 1.2.3\n"
             "memory    6.25 KiB = 5.00 KiB resident + 1.25 KiB arena\n"
-            "arena     peak 1.25 KiB, bound 1.25 KiB, fragmentation 0.00 %\n"
+            "arena     peak 1.25 KiB, bound 1.25 KiB, gap 0.00 %, fragmentation 0.00 %\n"
             "time      2.500 ms predicted");
 }
 

@@ -118,6 +118,32 @@ def test_an_operator_that_keeps_memory_of_the_arena_is_detected_and_its_memory_i
     run.close()
 
 
+@pytest.mark.parametrize("guard", ["0", "all"])
+def test_what_an_operator_keeps_is_not_written_over(guard, monkeypatch):
+    """`tanh` may make its result in the bytes of `h`, which nobody needs after it but the one who keeps it."""
+    monkeypatch.setenv("LOWTIDE_GUARD", guard)
+    model = nn.Linear(32, 32)
+    data = [torch.randn(16, 32) for _ in range(3)]
+
+    def forward(x):
+        h = model(x)
+        return (torch.ops.lowtide_test.keep(h) * torch.tanh(h)).sum()
+
+    run = lowtide.compile(forward, model=model, on_unsupported="raise")
+    with torch.no_grad():
+        expected = [forward(x) for x in data]
+        wanted = [model(x) for x in data]
+        with pytest.warns(RuntimeWarning, match=r"keeps"):
+            run(data[0])
+        assert run.plan.arena_bytes < lowtide.plan(run.graph, order="program", reuse=False).arena_bytes
+        _kept_by_operator.clear()
+        got = [run(x) for x in data]
+    assert same(expected, got)
+    assert same(wanted, [t.detach() for t in _kept_by_operator])
+    _kept_by_operator.clear()
+    run.close()
+
+
 def test_two_functions_that_share_a_model_alternate():
     def make(model, opt):
         return plain_step(model, opt)

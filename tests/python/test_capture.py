@@ -25,7 +25,7 @@ def test_capture_plan_verify(model, optimizer):
     assert same(before, (module.state_dict(), opt.state_dict(), torch.get_rng_state()))
     assert all(parameter.grad is None for parameter in module.parameters())
 
-    plan = lowtide.plan(graph, order="program")
+    plan = lowtide.plan(graph, order="program", reuse=False)
     lowtide.verify(graph, plan)
     assert plan.order == list(range(graph.num_ops))
     assert plan.peak_bytes == graph.program_peak_bytes <= plan.arena_bytes

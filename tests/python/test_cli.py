@@ -127,6 +127,7 @@ PLAN_FIGURES = {
     "arena_bytes": 2304,
     "peak_bytes": 2304,
     "bound_bytes": 2304,
+    "gap": 0,
     "resident_bytes": 5120,
     "total_bytes": 7424,
     "fragmentation": 0,

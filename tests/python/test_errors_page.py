@@ -77,6 +77,13 @@ def never_written():
     planned()[0].build()
 
 
+def invalid_reuse():
+    builder, h = planned()
+    builder.op("mm", [], [h])
+    y = builder.buffer(64, resident=False, initial=False, role="activation", name="y")
+    builder.reuse(builder.op("relu", [builder.value(h, "float32", [1024])], [y]), h, y)
+
+
 def load_graph(name: str, text: bytes) -> None:
     Path(name).write_bytes(text)
     _core.Graph.load(name)
@@ -111,6 +118,7 @@ MAKERS = {
     "E107": size_overflow,
     "E108": edge_against_program,
     "E109": never_written,
+    "E110": invalid_reuse,
     "E225": other_graph,
     "E301": lambda: _core.plan(small_step(), memory_budget=4096),
     "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),

@@ -61,7 +61,7 @@ def test_table_row(name):
     assert graph.resident_bytes >= 4 * parameters, "with gradients and the state of Adam"
     assert 0 < graph.operand_bound_bytes <= graph.program_peak_bytes
     plan = lowtide.plan(graph)
-    assert plan.peak_bytes == graph.program_peak_bytes <= plan.arena_bytes
+    assert plan.bound_bytes <= plan.peak_bytes <= plan.arena_bytes <= graph.program_peak_bytes
 
 
 @pytest.mark.parametrize("guard", ["0", "1"], ids=["plain", "guarded"])

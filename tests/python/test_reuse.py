@@ -1,0 +1,199 @@
+"""Operators that make their result in the bytes of an operand give the same bits as with bytes of their own.
+
+Each row of the table of operators that says so (src/ops) is run in several dtypes and memory formats against eager.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import lowtide
+from lowtide import _core, lowering
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16]
+aten = torch.ops.aten
+
+
+def floats(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64).to(dtype)
+
+
+def formats(dtype: torch.dtype) -> list[Tensor]:
+    """Tensors that lie in memory in different ways; the larger ones are shared among threads."""
+    return [
+        floats(3, 5, dtype=dtype),
+        floats(129, 1031, dtype=dtype),
+        floats(2, 8, 9, 11, dtype=dtype),
+        floats(2, 8, 9, 11, dtype=dtype).to(memory_format=torch.channels_last),
+        floats(64, 96, dtype=dtype).t(),
+    ]
+
+
+def rows(dtype: torch.dtype) -> list[Tensor]:
+    return [tensor for tensor in formats(dtype) if tensor.is_contiguous()]
+
+
+def images(dtype: torch.dtype) -> list[Tensor]:
+    return [tensor for tensor in formats(dtype) if tensor.dim() == 4]
+
+
+class Case(NamedTuple):
+    """A function, which of its operands can give their bytes, and all operands made from the first."""
+
+    function: Callable[..., Tensor]
+    over: tuple[int, ...] = (0,)
+    operands: Callable[[Tensor], list[Tensor]] = lambda x: [x]
+    tensors: Callable[[torch.dtype], list[Tensor]] = formats
+
+
+def another(x: Tensor) -> Tensor:
+    return x.flip(0).add(0.25)
+
+
+def two(function: Callable[..., Tensor], tensors: Callable[[torch.dtype], list[Tensor]] = formats) -> Case:
+    return Case(function, (0, 1), lambda x: [x, another(x)], tensors)
+
+
+def channels(x: Tensor, count: int) -> list[Tensor]:
+    return [another(x)[0, :, 0, 0].contiguous() * (i + 1) for i in range(count)]
+
+
+def batch_norm_backward(g: Tensor, x: Tensor, w: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    everything = [True, True, True]
+    return aten.native_batch_norm_backward(g, x, w, None, None, mean, scale, True, 1e-5, everything)[0]
+
+
+def layer_norm_backward(g: Tensor, x: Tensor) -> Tensor:
+    width = x.shape[-1:]
+    weight = x.new_full(width, 1.5)
+    _, mean, scale = aten.native_layer_norm(x, width, weight, weight, 1e-5)
+    return aten.native_layer_norm_backward(g, x, width, mean, scale, weight, weight, [True, True, True])[0]
+
+
+def group_norm_backward(g: Tensor, x: Tensor) -> Tensor:
+    n, c, h, w = x.shape
+    weight = x.new_full((c,), 1.5)
+    _, mean, scale = aten.native_group_norm(x, weight, weight, n, c, h * w, 4, 1e-5)
+    return aten.native_group_norm_backward(g, x, mean, scale, weight, n, c, h * w, 4, [True, True, True])[0]
+
+
+def group_norm(x: Tensor) -> Tensor:
+    n, c, h, w = x.shape
+    return aten.native_group_norm(x, x.new_full((c,), 1.5), x.new_ones((c,)), n, c, h * w, 4, 1e-5)[0]
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    return aten.native_layer_norm(x, x.shape[-1:], x.new_full(x.shape[-1:], 1.5), x.new_ones(x.shape[-1:]), 1e-5)[0]
+
+
+ELEMENTWISE = """abs acos asin atan ceil clone cos cosh elu erf erfc exp exp2 expm1 floor frac gelu hardsigmoid
+hardswish hardtanh leaky_relu log log10 log1p log2 logit mish neg reciprocal relu round rsqrt sgn sigmoid sign silu sin
+sinh softplus sqrt square tan tanh trunc"""
+ELEMENTWISE_OF_TWO = """add atan2 div gelu_backward hardsigmoid_backward hardswish_backward maximum minimum
+mish_backward mul rsub sigmoid_backward silu_backward sub tanh_backward"""
+
+
+def softmax(function: Callable[..., Tensor]) -> list[Case]:
+    return [Case(lambda x, d=dim: function(x, d, False), tensors=rows) for dim in (0, 1, -1)]
+
+
+def softmax_backward(function: Callable[..., Tensor]) -> list[Case]:
+    return [two(lambda g, y, d=dim: function(g, y, d, g.dtype), rows) for dim in (0, 1, -1)]
+
+
+CASES: dict[str, list[Case]] = {
+    **{name: [Case(getattr(aten, name))] for name in ELEMENTWISE.split()},
+    **{name: [two(getattr(aten, name))] for name in ELEMENTWISE_OF_TWO.split()},
+    "addcdiv": [Case(aten.addcdiv, (0, 1, 2), lambda x: [x, another(x), x.abs() + 1])],
+    "addcmul": [Case(aten.addcmul, (0, 1, 2), lambda x: [x, another(x), x.abs() + 1])],
+    "clamp": [Case(lambda x: aten.clamp(x, -0.5, 0.5))],
+    "clamp_max": [Case(lambda x: aten.clamp_max(x, 0.1))],
+    "clamp_min": [Case(lambda x: aten.clamp_min(x, 0.1))],
+    "elu_backward": [two(lambda g, x: aten.elu_backward(g, 1.0, 1, 1, False, x))],
+    "hardtanh_backward": [two(lambda g, x: aten.hardtanh_backward(g, x, -1, 1))],
+    "leaky_relu_backward": [two(lambda g, x: aten.leaky_relu_backward(g, x, 0.1, False))],
+    "lerp": [two(lambda x, y: aten.lerp(x, y, 0.3))],
+    "logical_not": [Case(aten.logical_not, operands=lambda x: [x > 0])],
+    "masked_fill": [Case(lambda x, mask: aten.masked_fill(x, mask, 2.0), operands=lambda x: [x, x > 0.3])],
+    "mul": [two(aten.mul), Case(lambda x: aten.mul(x, 1.5)), Case(lambda x: aten.mul(x, x))],
+    "native_batch_norm": [
+        Case(
+            lambda x, w, b, m, v: aten.native_batch_norm(x, w, b, m, v, True, 0.1, 1e-5)[0],
+            operands=lambda x: [x, *channels(x, 4)],
+            tensors=images,
+        )
+    ],
+    "native_batch_norm_backward": [
+        Case(batch_norm_backward, (0, 1), lambda x: [x, another(x), *channels(x, 3)], images),
+    ],
+    "native_group_norm": [Case(group_norm, tensors=images)],
+    "native_group_norm_backward": [two(group_norm_backward, images)],
+    "native_layer_norm": [Case(layer_norm, tensors=rows)],
+    "native_layer_norm_backward": [two(layer_norm_backward, rows)],
+    "pow": [Case(lambda x: aten.pow(x, 3)), Case(lambda x: aten.pow(x, 0.7))],
+    "softplus_backward": [two(lambda g, x: aten.softplus_backward(g, x, 1, 20))],
+    "threshold": [Case(lambda x: aten.threshold(x, 0.1, 0.0))],
+    "threshold_backward": [two(lambda g, x: aten.threshold_backward(g, x, 0))],
+    "where": [Case(lambda x, y, which: aten.where(which, x, y), (0, 1), lambda x: [x, another(x), x > 0.2])],
+    "_softmax": softmax(aten._softmax),
+    "_log_softmax": softmax(aten._log_softmax),
+    "_softmax_backward_data": softmax_backward(aten._softmax_backward_data),
+    "_log_softmax_backward_data": softmax_backward(aten._log_softmax_backward_data),
+}
+
+
+def run_over(function: Callable[..., Tensor], operands: list[Tensor], copied: int) -> tuple[Tensor, Tensor, bool]:
+    """The result in eager and planned, operand `copied` in the arena, and whether its bytes were reused."""
+
+    def step(*given: Tensor) -> Tensor:
+        inside = [tensor.clone() if i == copied else tensor for i, tensor in enumerate(given)]
+        return function(*inside).clone()
+
+    with torch.no_grad():
+        expected = step(*(tensor.clone() for tensor in operands))
+        planned = lowtide.compile(step, model=torch.nn.Identity(), on_unsupported="raise")
+        found = planned(*(tensor.clone() for tensor in operands))
+        graph, plan = planned.graph, planned.plan
+        planned.close()
+    return expected, found, plan.peak_bytes < lowtide.plan(graph, order="program", reuse=False).peak_bytes
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a.view(integers), b.view(integers))
+
+
+def test_every_row_of_the_table_is_tried() -> None:
+    assert sorted(_core.ops_with_result_over()) == sorted(f"aten::{name}" for name in CASES)
+
+
+def runs(name: str) -> Iterator[tuple[Case, Tensor, int, int]]:
+    for case in CASES[name]:
+        for dtype in FLOATS:
+            for tensor in case.tensors(dtype):
+                large = tensor.numel() > 100_000 and dtype is torch.float32
+                for copied in case.over:
+                    yield from ((case, tensor, copied, threads) for threads in ((1, 2) if large else (1,)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_bits_over_an_operand(name: str) -> None:
+    for case, tensor, copied, threads in runs(name):
+        form = f"{tensor.dtype}, {tuple(tensor.shape)} by {tensor.stride()}"
+        where = f"{form}, over operand {copied}, {threads} threads"
+        torch.set_num_threads(threads)
+        operands = case.operands(tensor)
+        expected, found, reused = run_over(case.function, operands, copied)
+        assert reused == (expected.stride() == operands[copied].stride()), where
+        assert same_bits(expected, found), where
+
+
+def test_an_operator_that_cannot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the table held an operator that reads what it has written over, the tests above would see it."""
+    monkeypatch.setattr(lowering._core, "op_result_over", lambda name: [0] if name == "aten::flip" else [])
+    expected, found, reused = run_over(lambda x: aten.flip(x, [0]), [floats(64, 64, dtype=torch.float32)], 0)
+    assert reused
+    assert not same_bits(expected, found)
