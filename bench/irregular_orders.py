@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import lowtide
 from irregular_graphs import FAMILIES, make
-from lowtide import _core
 
 MIB = 2**20
 
@@ -46,10 +46,12 @@ def measure(family: str, ops: int, seed: int, *, training: bool) -> Ordered:
     """Makes a graph and orders it."""
     graph = make(family, ops, seed, training=training)
     begin = time.process_time()
-    _, best, bound = _core.best_order(graph)
+    plan = lowtide.plan(graph)
     seconds = time.process_time() - begin
     name = "training" if training else "forward"
-    return Ordered(family, name, seed, graph.num_ops, graph.program_peak_bytes, best, bound, seconds)
+    return Ordered(
+        family, name, seed, graph.num_ops, graph.program_peak_bytes, plan.peak_bytes, plan.bound_bytes, seconds
+    )
 
 
 def print_tables(families: Sequence[str], ops: int, seeds: int, *, detail: bool) -> list[Ordered]:

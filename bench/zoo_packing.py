@@ -37,7 +37,7 @@ def measure(steps: Iterable[Step]) -> Iterator[Packed]:
     """Plans each."""
     for step in steps:
         begin = time.perf_counter()
-        plan = lowtide.plan(step.graph, order="program")
+        plan = lowtide.plan(step.graph, order="program", reuse=False)
         seconds = time.perf_counter() - begin
         layout = plan.summary().partition("layout ")[2].partition(",")[0]
         yield Packed(step.model, step.batch, step.graph.num_ops, plan.peak_bytes, plan.arena_bytes, layout, seconds)

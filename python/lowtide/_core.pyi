@@ -241,12 +241,6 @@ def op_sees_grad_mode(name: str) -> bool:
 def op_leaves_results_unwritten(name: str) -> bool:
     """Whether the op gives memory as it was found, in whole or in part."""
 
-def best_order(graph: Graph, steps: int = 2_000_000_000) -> tuple[list[int], int, int]:
-    """Op ids by step in the order ``best``, its peak, and a proven bound: no order has a smaller peak.
-
-    ``steps`` is the work allowed, about a nanosecond each; the default is that of :func:`plan`. Nothing is laid out.
-    """
-
 def roam_memory(graph: Graph, steps: int = 4_000_000_000) -> tuple[int, int]:
     """Peak and arena of the order and the layout of ROAM, to compare with. ``steps`` is the work allowed."""
 

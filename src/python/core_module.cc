@@ -6,14 +6,12 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,7 +26,6 @@
 #include "lowtide/plan.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
-#include "order/best.h"
 #include "plan/roam_layout.h"
 #include "raise.h"
 #include "watch.h"
@@ -128,12 +125,6 @@ std::vector<Index> to_indices(const Order& order) {
   std::vector<Index> indices(order.size());
   std::ranges::transform(order, indices.begin(), &OpId::value);
   return indices;
-}
-
-std::tuple<std::vector<Index>, std::int64_t, std::int64_t> find_best_order(const Graph& graph, std::uint64_t steps) {
-  Work work(steps);
-  const ProvenOrder found = unlocked([&] { return best_order(to_tasks(graph), 1, work); });
-  return {to_indices(found.order), found.peak, found.bound};
 }
 
 // Of the order and the layout of ROAM: the peak and the arena.
@@ -342,7 +333,6 @@ NB_MODULE(_core, m) {
   };
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
-  m.def("best_order", find_best_order, "graph"_a, "steps"_a = 2'000'000'000);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });

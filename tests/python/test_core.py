@@ -27,7 +27,7 @@ def training_step() -> _core.GraphBuilder:
     return b
 
 
-def test_best_order() -> None:
+def test_bound_over_all_orders() -> None:
     """Two branches, each a large buffer and then a small one: one after the other they need 1024 + 64 + 64."""
     b = _core.GraphBuilder()
     large = [b.buffer(1024, resident=False, initial=False, role="activation", name="") for _ in range(2)]
@@ -39,10 +39,11 @@ def test_best_order() -> None:
     b.op("join", [b.value(left, "", []) for left in small], [])
     graph = b.build()
     assert graph.program_peak_bytes == 2 * 1024 + 64
-    order, peak, bound = _core.best_order(graph)
-    assert (peak, bound) == (1024 + 64 + 64, 1024 + 64 + 64)
-    assert order in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
-    assert _core.best_order(graph, steps=0)[1] <= graph.program_peak_bytes, "without work it is the program's at worst"
+    best = _core.plan(graph)
+    assert (best.peak_bytes, best.bound_bytes, best.gap) == (1024 + 64 + 64, 1024 + 64 + 64, 0)
+    assert best.order in ([0, 2, 1, 3, 4], [1, 3, 0, 2, 4])
+    program = _core.plan(graph, order="program")
+    assert program.bound_bytes <= best.bound_bytes and program.gap > 0
 
 
 def test_graph() -> None:

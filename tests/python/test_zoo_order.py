@@ -26,10 +26,11 @@ def test_zoo_is_ordered_to_a_proof(tmp_path: Path, capsys: pytest.CaptureFixture
     rows = zoo_order.print_tables(zoo_graphs.steps(models, forms, size="small", cache=tmp_path))
     assert len(rows) == 2 * 2 * len(forms) == len(list(tmp_path.iterdir()))
     for row in rows:
-        assert 0 < row.bound_bytes <= row.best_bytes <= row.program_bytes
-        assert row.best_bytes <= row.arena_bytes
-        assert row.best_bytes <= 1.001 * row.bound_bytes
-    assert any(row.best_bytes < row.program_bytes for row in rows)
+        assert 0 < row.plan.bound_bytes <= row.plan.peak_bytes <= row.order.peak_bytes
+        assert row.order.peak_bytes <= row.step.graph.program_peak_bytes
+        assert all(plan.peak_bytes <= 1.001 * plan.bound_bytes for plan in (row.order, row.plan))
+    assert any(row.order.peak_bytes < row.step.graph.program_peak_bytes for row in rows)
+    assert any(row.plan.peak_bytes < row.order.peak_bytes for row in rows)
     resident = {
         (row.step.model, row.step.batch, row.step.form.gradients): row.step.graph.resident_bytes for row in rows
     }
@@ -39,7 +40,10 @@ def test_zoo_is_ordered_to_a_proof(tmp_path: Path, capsys: pytest.CaptureFixture
         if gradients == "kept"
     )
     text = capsys.readouterr().out
-    assert "Adam: foreach, gradients: dropped" in text and "24 steps, the order of 24 proven best" in text
+    assert (
+        "Adam: foreach, gradients: dropped" in text
+        and "24 steps; the order of 24 proven best, with reuse that of 24" in text
+    )
 
     again = zoo_graphs.steps(models, forms, size="small", cache=tmp_path)
     assert [step.graph.fingerprint for step in again] == [row.step.graph.fingerprint for row in rows]
