@@ -58,7 +58,9 @@ OURS = Method("Lowtide", by_name("best", "auto", reuse=True))
 ORDER_ALONE = Method("Lowtide, order", by_name("best", "auto"))
 OTHERS = (Method("LESCEA + LLFB", by_name("lescea", "longest_lived")), Method("ROAM", _core.roam_memory))
 FAST = (*OTHERS, ORDER_ALONE, OURS)
-METHODS = (*FAST, Method("MODeL", by_name("model_program", "auto")))
+MODEL = Method("MODeL", lambda graph: _core.model_memory(graph, MODEL_STEPS))
+METHODS = (*FAST, MODEL)
+MODEL_STEPS = 300_000_000_000  # about five minutes
 PYTORCH = ("PyTorch live", "PyTorch reserved")
 COLUMNS = ("model", "batch", "method", "planned MiB", "total MiB", "fragmentation", "seconds")
 

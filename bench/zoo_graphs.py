@@ -65,10 +65,21 @@ def graph_of(
     optimizer = torch.optim.Adam(job.model.parameters(), **OPTIMIZERS[form.optimizer])
     step = job.train_step(job.model, optimizer)
     if form.gradients == "dropped":
-        step = _zeroed_after(step, optimizer)
+        step = zeroed_after(step, optimizer)
     begin = time.perf_counter()
     graph = lowtide.capture(step, model=job.model, optimizer=optimizer, example=(job.batch,))
     return graph, job, time.perf_counter() - begin
+
+
+def zeroed_after(step: Callable[..., Any], optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
+    """The same step, after which no gradient is left."""
+
+    def zeroed(batch: Any) -> Any:
+        loss = step(batch)
+        optimizer.zero_grad()
+        return loss
+
+    return zeroed
 
 
 def steps(
@@ -91,15 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def chosen(options: argparse.Namespace, forms: Sequence[Form]) -> Iterator[Step]:
     """What these arguments choose."""
     return steps(options.models, forms, size=options.size, cache=options.cache)
-
-
-def _zeroed_after(step: Callable[..., Any], optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
-    def zeroed(batch: Any) -> Any:
-        loss = step(batch)
-        optimizer.zero_grad()
-        return loss
-
-    return zeroed
 
 
 def _cached_graph(name: str, use: zoo.Use, batch: int, form: Form, size: str, cache: Path | None) -> lowtide.Graph:

@@ -14,8 +14,8 @@
 namespace lowtide {
 namespace {
 
-constexpr std::size_t kMostVariables = 10'000;
-constexpr std::uint64_t kSteps = 15'000'000'000;  // if nobody says how many
+constexpr std::uint64_t kSteps = 15'000'000'000;      // if nobody says how many
+constexpr std::uint64_t kStepsAVariable = 1'500'000;  // with fewer there is no point in trying
 // All sizes together. The solver takes 10^-6 of a switch for nothing: with more units, that could be a whole one.
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 19;
 constexpr double kTolerance = 1e-6;
@@ -59,9 +59,10 @@ Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work)
   if (tasks.count() == 0) return ProvenOrder{{}, 0, 0};
   const StepSpans spans = to_spans(tasks, width);
   const std::size_t variables = ModelLifetimes::num_variables(spans);
-  if (variables > kMostVariables) {
+  const std::uint64_t most_variables = work.left() / kStepsAVariable;
+  if (variables > most_variables) {
     return Error{ErrorCode::work_limit,
-                 words("model_program takes graphs of at most ", kMostVariables, " variables; this one, of ",
+                 words("model_program takes graphs of at most ", most_variables, " variables; this one, of ",
                        tasks.count(), " ops that hold ", tasks.size.size(), " buffers, has ", variables)};
   }
   const Order known = first_to_last(tasks.count());

@@ -26,6 +26,8 @@
 #include "lowtide/plan.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
+#include "order/model_program.h"
+#include "plan/items.h"
 #include "plan/roam_layout.h"
 #include "raise.h"
 #include "watch.h"
@@ -127,11 +129,23 @@ std::vector<Index> to_indices(const Order& order) {
   return indices;
 }
 
-// Of the order and the layout of ROAM: the peak and the arena.
-std::pair<std::uint64_t, std::uint64_t> measure_roam(const Graph& graph, std::uint64_t steps) {
+using PeakAndArena = std::pair<std::uint64_t, std::uint64_t>;
+
+// Of the order and the layout of ROAM.
+PeakAndArena measure_roam(const Graph& graph, std::uint64_t steps) {
   Work work(steps);
   const RoamPlan made = take(unlocked([&] { return roam_plan(graph, {}, work); }));
-  return {take(lifetimes(graph, made.order.order)).peak.count(), made.layout.arena.count()};
+  return {take(lifetimes(graph.without_reuses(), made.order.order)).peak.count(), made.layout.arena.count()};
+}
+
+// Of the order by MODeL's program, one op at each step, and our own layout of it.
+PeakAndArena measure_model(const Graph& graph, std::uint64_t steps) {
+  const Graph plain = graph.without_reuses();
+  Work work(steps);
+  const ProvenOrder made = take(unlocked([&] { return model_order(to_tasks(plain), StepWidth::single, work); }));
+  const Lifetimes lives = take(lifetimes(plain, made.order));
+  const NamedLayout named = take(unlocked([&] { return lay_out(items_of(plain, made.order, lives)); }));
+  return {lives.peak.count(), named.layout.arena.count()};
 }
 
 void bind_graph(nb::module_& m) {
@@ -334,6 +348,7 @@ NB_MODULE(_core, m) {
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
+  m.def("model_memory", measure_model, "graph"_a, "steps"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
 }

@@ -1,0 +1,14 @@
+"""What is measured of the zoo is measured of steps that are equal bit for bit."""
+
+import pytest
+
+import zoo_measured
+
+
+def test_planned_steps_need_less_and_change_no_bit(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = zoo_measured.print_table(["alexnet", "vit_base"])
+    for row in rows:
+        assert row.equal
+        assert row.planned_bytes < row.eager_bytes
+        assert row.arena_bytes <= row.planned_bytes <= row.arena_bytes + 4096, "the loss alone is not in the arena"
+    assert "2 of 2 equal bit for bit" in capsys.readouterr().out
