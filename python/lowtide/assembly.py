@@ -11,7 +11,7 @@ import torch
 from . import _core, _torch
 from .errors import CaptureError
 from .interrupts import signals_held
-from .lowering import Lowered, Operator, is_collective, is_effect, is_random, reuses
+from .lowering import CLONE, Lowered, Operator, is_collective, is_effect, is_random, reuses
 from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
@@ -229,6 +229,7 @@ def assemble(
             (workspaces[step], profile.workspace),
             operator.grad_mode,
             _core.op_leaves_results_unwritten(operator.target._schema.name),
+            operator.target is CLONE,
         )
     for ref in lowered.outputs:
         runtime.add_output(value(ref))

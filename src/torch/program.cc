@@ -327,18 +327,20 @@ void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   const bool apart = keep_apart(call);
   const std::vector<Request>& requests = apart ? apart_ : call.spec.requests;
   if (guard_) guard_->before(index, apart);
-  stack.assign(call.stack.begin(), call.stack.end());
-  replay.begin_op(requests.data(), requests.size());
-  {
-    const at::AutoGradMode grad_mode(call.spec.grad_mode);
-    call.op.callBoxed(stack);
+  if (!is_done_already(call, apart)) {
+    stack.assign(call.stack.begin(), call.stack.end());
+    replay.begin_op(requests.data(), requests.size());
+    {
+      const at::AutoGradMode grad_mode(call.spec.grad_mode);
+      call.op.callBoxed(stack);
+    }
+    std::size_t position = 0;
+    for (const c10::IValue& result : stack) take_result(index, result, &position);
+    stack.clear();
+    const Replay::OpOutcome outcome = replay.end_op();
+    if (outcome.missed) missed_calls_.push_back(index);
+    for (std::size_t kept = 0; kept < outcome.escaped; ++kept) escapes_.push_back({index, 0});
   }
-  std::size_t position = 0;
-  for (const c10::IValue& result : stack) take_result(index, result, &position);
-  stack.clear();
-  const Replay::OpOutcome outcome = replay.end_op();
-  if (outcome.missed) missed_calls_.push_back(index);
-  for (std::size_t kept = 0; kept < outcome.escaped; ++kept) escapes_.push_back({index, 0});
   if (guard_) guard_->after(index);
   for (const int buffer : call.spec.ends) end_life(index, buffer);
 }
@@ -389,6 +391,12 @@ bool Program::keep_apart(const Call& call) {
     }
   }
   return true;
+}
+
+// A copy of what lies at the same place.
+bool Program::is_done_already(const Call& call, bool apart) const {
+  if (!call.spec.copies || apart || call.spec.replaces.empty()) return false;
+  return !at_index(buffers_, call.spec.replaces.front().first).elsewhere;
 }
 
 void Program::end_life(int index, int buffer) {

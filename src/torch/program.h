@@ -67,6 +67,7 @@ class Program {
     std::int64_t workspace_bytes = 0;
     bool grad_mode = false;         // runs with gradients enabled: some operators look
     bool leaves_unwritten = false;  // its results are memory as it was found, in whole or in part
+    bool copies = false;            // its result is its argument: where it replaces that, there is nothing to do
   };
   int add_call(const c10::OperatorHandle& op, CallSpec spec);
 
@@ -143,6 +144,7 @@ class Program {
   void take_result(int index, const c10::IValue& result, std::size_t* position);
   bool is_held_outside(int buffer) const;
   bool keep_apart(const Call& call);
+  bool is_done_already(const Call& call, bool apart) const;
   void end_life(int index, int buffer);
   void let_go();
   void note_use_counts();
