@@ -104,30 +104,43 @@ class Best {
     Tasks larger = tasks_;
     for (std::int64_t& own : larger.size) own = own < size ? 0 : own;
     std::int64_t reached = best_.peak;  // by an order that is known, without what is left out
+    int better = 0;                     // how often in a row
     for (int tried = 0; tried < kMostBudgets && reached - best_.bound > size / 4; ++tried) {
-      const std::int64_t gap = reached - best_.bound;
-      const std::int64_t budget = tried == 0 ? best_.bound : tried == 1 ? reached - 1 : best_.bound + (gap - 1) / 2;
-      std::array<OrderSearchResult, kSearches.size()> results;
-      const std::optional<std::size_t> decided =
-          first_that_decides(results.size(), threads_, work_.left() / 8, work_, [&](std::size_t i, Work& part) {
-            results[i] = search_order(larger, reachability_, budget, kSearches[i], part);
-            return results[i].fits != Fits::unknown;
-          });
-      if (!decided && tried > 0) return;
-      if (!decided) continue;
-      if (results[*decided].fits == Fits::no) {
-        best_.bound = budget + 1;
-      } else {
-        offer(results[*decided].order);
-        reached = peak_of(larger, results[*decided].order);
+      // That nothing is better is often so, and proves it; but small steps down are too many.
+      const std::int64_t middle = best_.bound + (reached - best_.bound - 1) / 2;
+      const std::int64_t budget = at_bound_next_ ? best_.bound : better < 2 ? reached - 1 : middle;
+      const OrderSearchResult result = search(larger, budget);
+      if (result.fits == Fits::unknown && !at_bound_next_) return;
+      at_bound_next_ = false;
+      better = result.fits == Fits::yes ? better + 1 : 0;
+      if (result.fits == Fits::no) best_.bound = budget + 1;
+      if (result.fits == Fits::yes) {
+        offer(result.order);
+        reached = peak_of(larger, result.order);
       }
     }
+  }
+
+  // The first search decides the most often, and so has the most work.
+  OrderSearchResult search(const Tasks& tasks, std::int64_t budget) {
+    OrderSearchResult first = with_part(work_, work_.left() / 3, [&](Work& part) {
+      return search_order(tasks, reachability_, budget, kSearches.front(), part);
+    });
+    if (first.fits != Fits::unknown) return first;
+    std::array<OrderSearchResult, kSearches.size() - 1> others;
+    const std::optional<std::size_t> decided =
+        first_that_decides(others.size(), threads_, work_.left() / 16, work_, [&](std::size_t i, Work& part) {
+          others[i] = search_order(tasks, reachability_, budget, kSearches[i + 1], part);
+          return others[i].fits != Fits::unknown;
+        });
+    return decided ? std::move(others[*decided]) : first;
   }
 
   const Tasks& tasks_;
   const Reachability reachability_;
   const std::size_t threads_;
   Work& work_;
+  bool at_bound_next_ = true;  // the first of all budgets: often an order reaches the bound
   ProvenOrder best_;
 };
 

@@ -15,7 +15,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kBestOrderSteps = 2'000'000'000;  // about two seconds
+constexpr std::uint64_t kBestOrderSteps = 2'000'000'000;  // about two seconds, where nothing is decided before
 
 Result<BoundedOrder> program(const Graph& graph) {
   return BoundedOrder{first_to_last(graph.num_ops())};

@@ -15,7 +15,7 @@ namespace lowtide {
 namespace {
 
 constexpr std::size_t kCulprits = 8;
-constexpr std::uint64_t kLayoutSteps = 2'000'000'000;  // about two seconds
+constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
 
 // One block for each buffer, and a place for each workspace.
 Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
