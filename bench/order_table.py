@@ -58,9 +58,10 @@ OURS = Method("Lowtide", by_name("best", "auto", reuse=True))
 ORDER_ALONE = Method("Lowtide, order", by_name("best", "auto"))
 OTHERS = (Method("LESCEA + LLFB", by_name("lescea", "longest_lived")), Method("ROAM", _core.roam_memory))
 FAST = (*OTHERS, ORDER_ALONE, OURS)
-MODEL = Method("MODeL", lambda graph: _core.model_memory(graph, MODEL_STEPS))
+MODEL = Method("MODeL", lambda graph: _core.model_memory(graph, MODEL_STEPS, MODEL_SECONDS))
 METHODS = (*FAST, MODEL)
-MODEL_STEPS = 300_000_000_000  # about five minutes
+MODEL_SECONDS = 300
+MODEL_STEPS = 10**9 * MODEL_SECONDS
 PYTORCH = ("PyTorch live", "PyTorch reserved")
 COLUMNS = ("model", "batch", "method", "planned MiB", "total MiB", "fragmentation", "seconds")
 

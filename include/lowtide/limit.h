@@ -31,6 +31,7 @@ class Work {
   void stop_with(std::stop_token stop) { stop_ = std::move(stop); }
 
   std::uint64_t left() const { return left_; }
+  Clock::time_point deadline() const { return deadline_; }  // the end of time, if there is none
 
   // Takes `steps` from what is left; takes nothing and answers false if that is less.
   bool spend(std::uint64_t steps) {

@@ -14,8 +14,10 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kSteps = 15'000'000'000;      // if nobody says how many
-constexpr std::uint64_t kStepsAVariable = 1'500'000;  // with fewer there is no point in trying
+constexpr std::uint64_t kSteps = 15'000'000'000;  // if nobody says how many
+// More variables are taken if there is so much work for each.
+constexpr std::uint64_t kVariables = 10'000;
+constexpr std::uint64_t kStepsAVariable = 1'500'000;
 // All sizes together. The solver takes 10^-6 of a switch for nothing: with more units, that could be a whole one.
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 19;
 constexpr double kTolerance = 1e-6;
@@ -59,7 +61,7 @@ Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work)
   if (tasks.count() == 0) return ProvenOrder{{}, 0, 0};
   const StepSpans spans = to_spans(tasks, width);
   const std::size_t variables = ModelLifetimes::num_variables(spans);
-  const std::uint64_t most_variables = work.left() / kStepsAVariable;
+  const std::uint64_t most_variables = std::max(kVariables, work.left() / kStepsAVariable);
   if (variables > most_variables) {
     return Error{ErrorCode::work_limit,
                  words("model_program takes graphs of at most ", most_variables, " variables; this one, of ",

@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -139,9 +140,9 @@ PeakAndArena measure_roam(const Graph& graph, std::uint64_t steps) {
 }
 
 // Of the order by MODeL's program, one op at each step, and our own layout of it.
-PeakAndArena measure_model(const Graph& graph, std::uint64_t steps) {
+PeakAndArena measure_model(const Graph& graph, std::uint64_t steps, std::uint64_t seconds) {
   const Graph plain = graph.without_reuses();
-  Work work(steps);
+  Work work(steps, Work::Clock::now() + std::chrono::seconds(seconds));
   const ProvenOrder made = take(unlocked([&] { return model_order(to_tasks(plain), StepWidth::single, work); }));
   const Lifetimes lives = take(lifetimes(plain, made.order));
   const NamedLayout named = take(unlocked([&] { return lay_out(items_of(plain, made.order, lives)); }));
@@ -348,7 +349,7 @@ NB_MODULE(_core, m) {
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
-  m.def("model_memory", measure_model, "graph"_a, "steps"_a);
+  m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
 }

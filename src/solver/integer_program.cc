@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -79,6 +80,10 @@ class Highs {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<HighsInt>::max());
     // For programs without whole numbers, which do not call back.
     set("simplex_iteration_limit", static_cast<int>(std::min(meter.most_iterations(), kMost)));
+    if (work.deadline() != Work::Clock::time_point::max()) {
+      const std::chrono::duration<double> left = work.deadline() - Work::Clock::now();
+      set("time_limit", std::max(0.0, left.count()));
+    }
     Highs_setCallback(highs_, &Meter::look, &meter);
     Highs_startCallback(highs_, kHighsCallbackMipInterrupt);
     Highs_run(highs_);
