@@ -81,7 +81,7 @@ Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work)
   assert(answer.outcome != Outcome::infeasible);
   if (answer.outcome != Outcome::optimal && answer.outcome != Outcome::found) {
     return Error{ErrorCode::work_limit, words("model_program found no order of ", tasks.count(), " ops, in ", variables,
-                                              " variables, with the steps that are left")};
+                                              " variables, with the work and the time allowed")};
   }
   ProvenOrder made{lifetimes.decode(answer.values), 0, least};
   made.peak = peak_of(tasks, made.order);
