@@ -23,7 +23,8 @@ Made by `python bench/zoo_table.py --page > docs/zoo.md`: what a training step w
 Each model is captured without weights, at batch 1 and at 32 (or at the batch of the paper that trains it, if none
 uses 32). *Resident* are parameters, optimizer state, gradients and the batch. *Peak* is the most that program order
 keeps alive beside them, without the operators' own workspaces, which only running them tells. *Bound* is the most that
-one operator touches, less what it may reuse: no plan has a smaller peak. *Seconds* are those of the capture, on one core.
+one operator touches, less what it may reuse: no plan has a smaller peak. *Seconds* are those of the capture, on one
+core.
 """
 COLUMNS = (
     "model", "parameters M", "paper", "batch", "side or length", "dtype",
