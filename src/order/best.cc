@@ -71,6 +71,7 @@ class Best {
     // The bounds take less time than an order, and often there is nothing left to do.
     prove([&](Work& part) { return must_be_alive(tasks_, part); });
     prove([&](Work& part) { return min_cut(tasks_, part); });
+    prove([&](Work& part) { return either_first(tasks_, part); });
     for (const Direction direction : kDirections) {
       for (const Greed greed : kGreeds) {
         if (best_.peak > best_.bound) offer(greedy_order(tasks_, greed, direction));

@@ -1,6 +1,7 @@
 #include "order/bounds.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 
@@ -64,6 +65,11 @@ class Sweep {
     return bytes;
   }
 
+  // Of the last chosen: whether `task` is the one in this column, or has to run before it.
+  bool is_up_to(Task task, std::size_t column) const {
+    return (after_[task].words[column / 64] >> column % 64 & 1) != 0;
+  }
+
  private:
   static constexpr std::uint64_t kStepsARow = 16;
 
@@ -125,6 +131,64 @@ std::vector<std::int64_t> must_be_alive_by_task(const Tasks& tasks, Work& work) 
     std::copy(bytes.begin(), bytes.end(), by_task.begin() + static_cast<std::ptrdiff_t>(begin));
   }
   return by_task;
+}
+
+namespace {
+
+// Two tasks, and what each makes for a third.
+struct Pair {
+  std::array<Task, 2> makers;
+  std::array<Held, 2> made;
+};
+
+std::vector<Pair> pairs_for(const Tasks& tasks, Task task) {
+  constexpr std::size_t kLargest = 4;
+  std::vector<Held> operands;
+  for (const Held buffer : tasks.touched[task]) {
+    if (tasks.users[buffer].front() != task) operands.push_back(buffer);
+  }
+  std::ranges::stable_sort(operands, std::ranges::greater{}, [&](Held buffer) { return tasks.size[buffer]; });
+  operands.resize(std::min(operands.size(), kLargest));
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const std::array<Task, 2> makers = {tasks.users[operands[i]].front(), tasks.users[operands[j]].front()};
+      if (makers[0] != makers[1]) pairs.push_back({makers, {operands[i], operands[j]}});
+    }
+  }
+  return pairs;
+}
+
+// The least that is held while the later of the two runs, if `held` is what is held while each of them does.
+std::int64_t while_second_runs(const Tasks& tasks, const Pair& pair, std::array<std::int64_t, 2> held) {
+  return std::min(held[0] + tasks.size[pair.made[1]], held[1] + tasks.size[pair.made[0]]);
+}
+
+}  // namespace
+
+std::int64_t either_first(const Tasks& tasks, Work& work) {
+  if (!work.spend(16 * (tasks.users.num_items() + tasks.count()))) return 0;
+  const std::vector<std::int64_t> at_most = held_while(tasks, first_to_last(tasks.count()));
+  std::vector<std::pair<std::int64_t, Pair>> ranked;
+  for (Task task = 0; task < tasks.count(); ++task) {
+    for (const Pair& pair : pairs_for(tasks, task)) {
+      ranked.emplace_back(while_second_runs(tasks, pair, {at_most[pair.makers[0]], at_most[pair.makers[1]]}), pair);
+    }
+  }
+  std::ranges::stable_sort(ranked, std::ranges::greater{}, [](const auto& each) { return each.first; });
+  ranked.resize(std::min(ranked.size(), kColumns / 2));
+
+  std::vector<Task> chosen;  // two columns for each pair
+  for (const auto& [bytes, pair] : ranked) chosen.insert(chosen.end(), pair.makers.begin(), pair.makers.end());
+  Sweep sweep(tasks);
+  const std::vector<std::int64_t> alive = sweep.at(chosen, work);
+  std::int64_t most = 0;
+  for (std::size_t column = 0; column < alive.size(); column += 2) {
+    const Pair& pair = ranked[column / 2].second;
+    const bool in_order = sweep.is_up_to(pair.makers[0], column + 1) || sweep.is_up_to(pair.makers[1], column);
+    if (!in_order) most = std::max(most, while_second_runs(tasks, pair, {alive[column], alive[column + 1]}));
+  }
+  return most;
 }
 
 std::int64_t min_cut(const Tasks& tasks, Work& work) {

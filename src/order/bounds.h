@@ -8,7 +8,9 @@
 //                  make a result over one of several operands
 //
 // Each is at least as high as the one before it. The peak itself may be higher: the best sets for two tasks need not
-// be on one way.
+// be on one way. One more looks at two tasks:
+//
+//   either_first   of two tasks that make something for a third, one runs after the other, and what that made is held
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,9 @@ std::vector<std::int64_t> must_be_alive_by_task(const Tasks& tasks, Work& work);
 
 // From program order: see min_cut_from(), which takes a better one.
 std::int64_t min_cut(const Tasks& tasks, Work& work);
+
+// Of all pairs, those that hold the most in program order, as far as one block of 512 tasks goes. 0 if there is none.
+std::int64_t either_first(const Tasks& tasks, Work& work);
 
 struct PeakBound {
   OrderBound known_as;

@@ -90,6 +90,9 @@ constexpr std::array kBounds = {
               must_be_alive},
     PeakBound{{"min_cut", "The most, over all ops, of the least bytes that any order holds while the op runs."},
               min_cut},
+    PeakBound{
+        {"either_first", "Of two ops that make something for a third, what the later one holds, whichever it is."},
+        either_first},
 };
 
 }  // namespace
