@@ -8,13 +8,14 @@ seconds are the whole program's, but for omnimalloc, whose program starts Python
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -67,9 +68,7 @@ class Lowtide:
 
     def pack(self, problem: Problem, seconds: float | None, capacity: int | None = None) -> Answer:
         """Without a capacity it always answers, and may take longer; with one it is held to the time."""
-        with tempfile.TemporaryDirectory() as directory:
-            path, output = Path(directory) / "problem.csv", Path(directory) / "packed.csv"
-            problem.write(path)
+        with _files(problem) as (path, output):
             command = [self._program, "pack", str(path), "-o", str(output), "--threads", "1", "--json"]
             if seconds is not None:
                 command += ["--work", str(round(seconds * STEPS_A_SECOND))]
@@ -96,9 +95,7 @@ class Minimalloc:
         self._program = program
 
     def pack(self, problem: Problem, seconds: float | None, capacity: int | None = None) -> Answer:
-        with tempfile.TemporaryDirectory() as directory:
-            path, output = Path(directory) / "problem.csv", Path(directory) / "packed.csv"
-            problem.write(path)
+        with _files(problem) as (path, output):
             command = [self._program, f"--input={path}", f"--output={output}"]
             command += [f"--capacity={problem.size.sum() if capacity is None else capacity}"]
             if capacity is None:
@@ -125,9 +122,7 @@ class Supermalloc:
         self._threads = threads
 
     def pack(self, problem: Problem, seconds: float | None, capacity: int | None = None) -> Answer:
-        with tempfile.TemporaryDirectory() as directory:
-            path, output = Path(directory) / "problem.csv", Path(directory) / "packed.csv"
-            problem.write(path)
+        with _files(problem) as (path, output):
             script = Path(__file__).with_name("omnimalloc_run.py")
             command = [sys.executable, str(script), str(path), str(output), str(self._threads), str(seconds or 3)]
             run = measure([*command, *([] if capacity is None else [str(capacity)])], memory_bytes=16 << 30)
@@ -151,6 +146,15 @@ def competitors(minimalloc: str | None) -> tuple[list[Packer], list[str]]:
     else:
         absent.append("omnimalloc is absent: it cannot be imported")
     return found, absent
+
+
+@contextlib.contextmanager
+def _files(problem: Problem) -> Iterator[tuple[Path, Path]]:
+    """One with the problem, and one to be written; both are gone in the end."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, output = Path(directory) / "problem.csv", Path(directory) / "packed.csv"
+        problem.write(path)
+        yield path, output
 
 
 def _answer(verdict: str, run: Run) -> Answer:
