@@ -1,7 +1,9 @@
 #include "layout/core_first.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "layout/placed.h"
@@ -48,6 +50,9 @@ class GrowingCore {
 
  private:
   static constexpr int kLoose = -1;
+  static constexpr int kMostOrders = 10;               // of inserting what is loose
+  static constexpr std::uint64_t kShareOfOrders = 10;  // of the work: one part in so many for other orders
+  static constexpr Units kMoreUrgent = 10;             // a piece without a gap counts as larger by one part in so many
 
   // Packs the parts of the core that a piece joined in this round; answers whether all of them could be packed.
   bool pack_changed_parts(int round, const SearchOptions& options, SearchResult& result, Work& work) {
@@ -85,22 +90,54 @@ class GrowingCore {
     placed_.remove(out);
   }
 
-  // Puts loose pieces into gaps, and those that find none into the core; answers false if there is no work left.
+  // Puts loose pieces into gaps, and those that find none in the best of a few orders into the core; answers false if
+  // there is no work left.
   bool insert_loose(int next_round, Work& work) {
-    grown_ = false;
-    std::ranges::sort(loose_, {}, [&](std::uint32_t p) { return std::pair(-problem_.pieces[p].size, p); });
-    for (const std::uint32_t p : loose_) {
+    std::vector<std::uint32_t> order = std::exchange(loose_, {});
+    std::vector<std::uint32_t> best_order;
+    std::vector<std::uint32_t> without;  // those that find no gap
+    std::size_t fewest = 0;
+    std::vector<Units> urgency(problem_.pieces.size());
+    for (const std::uint32_t p : order) urgency[p] = problem_.pieces[p].size;
+    const std::uint64_t enough_left = work.left() - work.left() / kShareOfOrders;
+    for (int tried = 1;; ++tried) {
+      std::ranges::sort(order, {}, [&](std::uint32_t p) { return std::pair(-urgency[p], p); });
+      if (!insert(order, without, work)) return false;
+      if (tried == 1 || without.size() < fewest) {
+        fewest = without.size();
+        best_order = order;
+      }
+      if (without.empty() || tried == kMostOrders || work.left() < enough_left) break;
+      for (const std::uint32_t p : without) urgency[p] += capacity_ / kMoreUrgent;
+      take_out(order);
+    }
+    if (without.size() > fewest) {
+      take_out(order);
+      if (!insert(best_order, without, work)) return false;
+    }
+    for (const std::uint32_t p : without) joined_[p] = next_round;
+    grown_ = !without.empty();
+    return true;
+  }
+
+  bool insert(std::span<const std::uint32_t> order, std::vector<std::uint32_t>& without, Work& work) {
+    without.clear();
+    for (const std::uint32_t p : order) {
       const std::optional<Units> offset = placed_.find_gap(p, capacity_, Placed::Fit::lowest);
       if (offset) {
         placed_.add(p, *offset);
       } else {
-        joined_[p] = next_round;
-        grown_ = true;
+        without.push_back(p);
       }
       if (!work.spend(placed_.steps() - std::exchange(counted_, placed_.steps()))) return false;
     }
-    loose_.clear();
     return true;
+  }
+
+  void take_out(std::span<const std::uint32_t> order) {
+    std::vector<std::uint32_t> out;
+    std::ranges::copy_if(order, std::back_inserter(out), [&](std::uint32_t p) { return placed_.contains(p); });
+    placed_.remove(out);
   }
 
   const Pieces& problem_;

@@ -11,11 +11,21 @@ namespace {
 
 // One way to look for a packing: none is always best.
 struct Attempt {
-  double share;        // of the bound that makes a section part of the core
+  double share;  // of the bound that makes a section part of the core
+  Style style = Style::in_turn;
   bool prove = false;  // rather to end than to be lucky
+  bool early = false;  // lucky soon or never: takes part in the first rounds only
 };
-constexpr Attempt kAttempts[] = {{0.0}, {0.99}, {0.95}, {0.90}, {0.80}};
-constexpr Attempt kAttemptsToProve[] = {{0.0}, {0.99}, {0.95}, {0.99, true}, {0.0, true}};
+constexpr Attempt kAttempts[] = {{.share = 0.0, .early = true},
+                                 {.share = 0.99},
+                                 {.share = 0.0, .style = Style::level},
+                                 {.share = 0.95, .style = Style::widest},
+                                 {.share = 0.90, .early = true}};
+constexpr Attempt kAttemptsToProve[] = {{.share = 0.0},
+                                        {.share = 0.99},
+                                        {.share = 0.0, .style = Style::level},
+                                        {.share = 0.99, .prove = true},
+                                        {.share = 0.0, .prove = true}};
 // A large problem is never searched as a whole, and one beyond all that has work for little more than one attempt.
 constexpr std::size_t kSmall = 2'500;
 constexpr Attempt kAttemptsIfMany[] = {{0.95}, {0.90}, {0.99}, {0.80}};
@@ -35,15 +45,17 @@ class Squeeze {
 
   // Every attempt with little work, then every one with more: luck comes early or late, and nobody knows to whom.
   Verdict try_below(Units capacity, bool prove, Work& work) {
-    const std::span<const Attempt> attempts = attempts_for(problem_, prove);
+    const std::span<const Attempt> all = attempts_for(problem_, prove);
+    std::vector<Attempt> attempts(all.begin(), all.end());
     std::vector<SearchResult> results(attempts.size());
     std::uint64_t steps = kFirstSteps + kFirstStepsAPiece * problem_.pieces.size();
-    while (true) {
+    for (int round = 0;; ++round) {
+      if (round == kEarlyRounds) std::erase_if(attempts, [](const Attempt& attempt) { return attempt.early; });
       const bool last = steps >= work.left() / attempts.size();
       const std::optional<std::size_t> decided =
           first_that_decides(attempts.size(), threads_, steps, work, [&](std::size_t i, Work& part) {
             results[i] = pack_core_first(problem_, capacity, attempts[i].share,
-                                         {.seed = seed_ + i, .prove = attempts[i].prove}, part);
+                                         {seed_ + i, attempts[i].style, attempts[i].prove}, part);
             return results[i].verdict != Verdict::gave_up;
           });
       seed_ += attempts.size();
@@ -57,6 +69,7 @@ class Squeeze {
   static constexpr std::uint64_t kFirstSteps = 20'000'000;
   static constexpr std::uint64_t kFirstStepsAPiece = 10'000;
   static constexpr std::uint64_t kMoreSteps = 2;
+  static constexpr int kEarlyRounds = 3;
 
   Verdict take(SearchResult& result, const Attempt& attempt, Units capacity) {
     if (result.verdict == Verdict::packed) {
@@ -78,7 +91,8 @@ class Squeeze {
 }  // namespace
 
 // First at the lowest capacity that may do. Then, with what is left, for ever better packings or a proof that there is
-// none: between what is proven and what is reached, half way each time.
+// none: between what is proven and what is reached, half way each time. Where only one capacity is good enough, there
+// is nothing between.
 void squeeze(const Pieces& problem, Units enough, std::size_t threads, Packing& packing, Work& work) {
   const auto lowest = [&] { return std::max(packing.bound.height, enough); };
   if (packing.top <= lowest()) return;
@@ -86,9 +100,12 @@ void squeeze(const Pieces& problem, Units enough, std::size_t threads, Packing& 
   const auto try_below = [&](Units capacity, std::uint64_t steps, bool prove) {
     return with_part(work, steps, [&](Work& part) { return search.try_below(capacity, prove, part); });
   };
+  const bool all_or_nothing = enough >= packing.bound.height;
   Units least = lowest();
-  if (try_below(least, work.left() / 4 * 3, false) == Verdict::gave_up) ++least;
-  while (packing.top > std::max(least, lowest())) {
+  const Verdict first = try_below(least, work.left() / 8 * (all_or_nothing ? 7 : 6), false);
+  if (first == Verdict::gave_up) ++least;
+  const bool between = first != Verdict::gave_up || !all_or_nothing;
+  while (between && packing.top > std::max(least, lowest())) {
     least = std::max(least, lowest());
     const Units capacity = least + (packing.top - 1 - least) / 2;
     if (try_below(capacity, work.left() / 4, capacity == lowest()) == Verdict::gave_up) least = capacity + 1;

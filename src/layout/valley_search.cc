@@ -28,9 +28,27 @@ void move_count(const Units* heights, int* counts, int begin, int end, Units fro
 enum class ValueOrder { width, load_then_area, load_then_width, area, size, area_of_the_wide };
 constexpr int kValueOrders = 6;
 
-// And whether it counts how snugly a piece fits between the valley's walls.
-constexpr double kAtWall = 0.3;  // a piece that reaches a wall; as much again if it reaches both
-constexpr double kLevel = 1.0;   // and is as high as the wall
+// How the pieces are tried in one restart: in that order, or before that those first that end level with a neighbour.
+struct Taste {
+  ValueOrder order;
+  bool level;
+};
+
+// Weights are forgotten after so many restarts, unless it is to prove: what was learnt in one corner of the search also
+// keeps it there.
+constexpr int kRestartsToForget = 5;
+
+Taste taste_of(Style style, int restart) {
+  switch (style) {
+    case Style::widest:
+      return {ValueOrder::width, false};
+    case Style::level:
+      return {ValueOrder::size, true};
+    case Style::in_turn:
+      break;
+  }
+  return {static_cast<ValueOrder>(restart % kValueOrders), restart / kValueOrders % 2 == 1};
+}
 
 template <typename Reasons>
 class ValleySearch {
@@ -88,7 +106,7 @@ class ValleySearch {
   void reset(ValueOrder order, bool noisy);
   void rank_pieces();
   void rank_children(const Node& node);
-  double snugness(const Node& node, const Piece& piece);
+  int level_walls(const Node& node, const Piece& piece);
   Verdict restart(std::uint64_t nodes);
   void open_node();
   bool next_child();
@@ -152,7 +170,7 @@ class ValleySearch {
   std::vector<double> weights_;                 // by section: how often it failed
   std::vector<double> priorities_;              // by piece: from 0 to 1, the highest first
   std::vector<std::pair<double, int>> ranked_;  // scratch
-  bool snugly_ = false;
+  bool level_ = false;                          // of the taste of this restart
   std::vector<Failed> failed_;
   std::uint64_t random_;
   std::uint64_t touched_ = 0;  // since the last account of work
@@ -501,7 +519,7 @@ void ValleySearch<Reasons>::rank_children(const Node& node) {
   for (std::size_t child = node.first_child; child < children_.size(); ++child) {
     const int index = children_[child];
     double score = priorities_[static_cast<std::size_t>(index)];
-    if (snugly_) score += snugness(node, piece(index));
+    if (level_) score += level_walls(node, piece(index));
     ranked_.emplace_back(-score, index);
   }
   std::ranges::sort(ranked_);
@@ -510,18 +528,14 @@ void ValleySearch<Reasons>::rank_children(const Node& node) {
   }
 }
 
+// How many of the valley's walls the piece reaches and is as high as.
 template <typename Reasons>
-double ValleySearch<Reasons>::snugness(const Node& node, const Piece& own) {
+int ValleySearch<Reasons>::level_walls(const Node& node, const Piece& own) {
   const Units top = node.floor + own.size;
-  const bool at_left = own.begin <= node.valley_begin;
-  const bool at_right = own.end >= node.valley_end;
-  double snug = 0;
-  if (at_left) snug += kAtWall;
-  if (at_right) snug += kAtWall;
-  if (at_left && at_right) snug += kAtWall;
-  if (at_left && node.valley_begin > 0 && height(node.valley_begin - 1) == top) snug += kLevel;
-  if (at_right && node.valley_end < num_sections_ && height(node.valley_end) == top) snug += kLevel;
-  return snug;
+  const bool at_left = own.begin <= node.valley_begin && node.valley_begin > 0;
+  const bool at_right = own.end >= node.valley_end && node.valley_end < num_sections_;
+  return (at_left && height(node.valley_begin - 1) == top ? 1 : 0) +
+         (at_right && height(node.valley_end) == top ? 1 : 0);
 }
 
 // The least height above the floor at which a piece over the section could rest, and why it is no less.
@@ -535,24 +549,25 @@ Units ValleySearch<Reasons>::hole_height(Node& node) {
     node.why_hole.add(at(section).why);
   }
   Units least = kNever;
+  // Pieces that could rest on the floor are all over the section, so that together they cover one run.
+  int begin = q;
+  int end = q + 1;
   for (const int index : over_[static_cast<std::size_t>(q)]) {
     const auto i = static_cast<std::size_t>(index);
     if (!unplaced_[i]) continue;
     if (floors_[i] > node.floor) {
       least = std::min(least, floors_[i]);
       node.why_hole.add(at(witnesses_[i]).why);
+    } else {
+      begin = std::min(begin, piece(index).begin);
+      end = std::max(end, piece(index).end);
     }
   }
   const auto for_each_support = [&](auto visit) {  // of a piece that could rest on the floor, but beside the section
-    for (const int index : over_[static_cast<std::size_t>(q)]) {
-      const auto i = static_cast<std::size_t>(index);
-      if (!unplaced_[i] || floors_[i] != node.floor) continue;
-      const Piece& own = piece(index);
-      for_each_over(own.begin, own.end, [&](int other) {
-        ++touched_;
-        if (piece(other).begin > q || piece(other).end <= q) visit(other);
-      });
-    }
+    for_each_over(begin, end, [&](int other) {
+      ++touched_;
+      if (piece(other).begin > q || piece(other).end <= q) visit(other);
+    });
   };
   for_each_support(
       [&](int other) { least = std::min(least, floors_[static_cast<std::size_t>(other)] + piece(other).size); });
@@ -658,13 +673,12 @@ SearchResult ValleySearch<Reasons>::run() {
       return std::move(result_);
     }
   }
-  // One order of pieces and taste for all restarts, or all of them in turn: what is learnt differs.
-  const auto turns = static_cast<std::uint64_t>(2 * kValueOrders);
-  const int style = options_.seed % 2 == 1 ? static_cast<int>(options_.seed / 2 % turns) : -1;
+  const int orders = options_.style == Style::in_turn ? kValueOrders : 1;
   for (int round = 0;; ++round) {
-    const int turn = style >= 0 ? style : round;
-    reset(static_cast<ValueOrder>(turn % kValueOrders), round >= (style >= 0 ? 1 : kValueOrders));
-    snugly_ = turn / kValueOrders % 2 == 1;
+    const Taste taste = taste_of(options_.style, round);
+    level_ = taste.level;
+    reset(taste.order, round >= orders);
+    if (!options_.prove && round % kRestartsToForget == 0) std::ranges::fill(weights_, 1.0);
     result_.verdict = settle(0, num_sections_) ? restart(static_cast<std::uint64_t>(nodes)) : Verdict::infeasible;
     if (result_.verdict != Verdict::gave_up || out_of_work()) break;
     if (options_.prove || round % 100 == 99) nodes *= 1.5;

@@ -27,8 +27,13 @@ namespace lowtide {
 
 enum class Verdict { packed, infeasible, gave_up };
 
+// Which of the pieces that can rest on a floor is tried first. Those that change from restart to restart are the most
+// robust; where many pieces must end level, as in a square cut apart, it pays to try those first, and the largest.
+enum class Style { in_turn, widest, level };
+
 struct SearchOptions {
   std::uint64_t seed = 0;
+  Style style = Style::in_turn;
   bool prove = false;  // let each restart go on for longer than the one before: to end, not to be lucky
 };
 
