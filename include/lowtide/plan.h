@@ -53,7 +53,7 @@ struct Plan {
 
   Bytes arena;     // the highest end of any block or workspace
   Bytes peak;      // the most bytes of blocks and workspace alive at any step; never more than the arena
-  Bytes bound;     // proven: no order and layout of the graph has a smaller arena
+  Bytes bound;     // proven: no order and layout has a smaller arena; without reuse, none without it
   Bytes resident;  // all resident buffers
   Nanos time;      // the sum of the ops' costs
   Provenance provenance;
@@ -69,7 +69,7 @@ struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
   bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
-  // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order.
+  // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order without reuse.
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs.
   std::optional<Nanos> latency_budget = {};

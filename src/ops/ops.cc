@@ -13,6 +13,7 @@ constexpr std::uint32_t kFirst[] = {0};
 constexpr std::uint32_t kFirstTwo[] = {0, 1};
 constexpr std::uint32_t kFirstAndSixth[] = {0, 5};
 constexpr std::uint32_t kFirstThree[] = {0, 1, 2};
+constexpr std::uint32_t kSecond[] = {1};
 constexpr std::uint32_t kSecondAndThird[] = {1, 2};
 
 constexpr OpFacts over(std::string_view name, std::span<const std::uint32_t> arguments) {
@@ -119,7 +120,8 @@ constexpr std::array kTable = {
     over("aten::_log_softmax_backward_data", kFirstTwo),
     over("aten::_softmax", kFirst),
     over("aten::_softmax_backward_data", kFirstTwo),
-    over("aten::native_batch_norm_backward", kFirstTwo),
+    // Not over the gradient: where the two lie in memory differently, it is read once more after the first write.
+    over("aten::native_batch_norm_backward", kSecond),
     over("aten::native_group_norm", kFirst),
     over("aten::native_group_norm_backward", kFirstTwo),
     over("aten::native_layer_norm", kFirst),

@@ -63,7 +63,7 @@ Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder
   Arranged made{{}, *std::move(lives)};
   made.plan.order = std::move(found.order);
   made.plan.peak = made.lives.peak;
-  made.plan.bound = std::max(found.bound, operand_bound(graph));
+  made.plan.bound = found.bound;
   made.plan.resident = graph.resident_bytes();
   made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
   if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
@@ -86,7 +86,7 @@ Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, std:
     Result<Arranged> other = arrange(same, "program", {first_to_last(graph.num_ops()), best.bound}, layout);
     if (other.ok() && other->plan.arena < smallest->plan.arena) smallest = std::move(other);
   };
-  offer(graph);
+  if (best.order != first_to_last(graph.num_ops())) offer(graph);
   if (smallest.ok() && smallest->plan.arena > smallest->plan.bound) offer(graph.without_reuses());
   return smallest;
 }
@@ -135,8 +135,13 @@ Status check_latency(const Graph& graph, const Lifetimes& lifetimes, const Plan&
 Result<Plan> plan_without_reuse(const Graph& graph, PlanOptions options) {
   options.reuse = true;  // there is none in the graph
   Result<Plan> made = plan(graph.without_reuses(), options);
-  if (made.ok()) made->provenance.graph = fingerprint(graph);
-  return made;
+  if (made.ok()) {
+    made->provenance.graph = fingerprint(graph);
+    return made;
+  }
+  Error error = made.error();
+  if (error.code == ErrorCode::memory_infeasible) error.message += "; operands' bytes are not reused, as asked";
+  return error;
 }
 
 }  // namespace
@@ -164,6 +169,7 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
 
   Result<BoundedOrder> found = algorithm->run(graph);
   if (!found.ok()) return found.error();
+  found->bound = std::max(found->bound, operand_bound(graph));
   Result<Arranged> arranged = options.order == "best"
                                   ? arrange_best(graph, *found, options.layout)
                                   : arrange(graph, options.order, *std::move(found), options.layout);
