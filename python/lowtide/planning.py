@@ -32,9 +32,9 @@ def plan(
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
 
-    `memory_budget` is bytes, text ("6GiB") or a share (0.6) of what eager needs: resident bytes and program-order peak; it covers
-    resident bytes and arena. `latency_budget` is milliseconds or text ("20ms"). With `reuse`, operators that can do so
-    with the same bits make their result in the bytes of an operand that nobody needs any more.
+    `memory_budget` is bytes, text ("6GiB") or a share (0.6) of what eager needs: resident bytes and program-order peak.
+    It covers resident bytes and arena. `latency_budget` is milliseconds or text ("20ms"). With `reuse`,
+    operators that can do so with the same bits make their result in the bytes of an operand that nobody needs any more.
 
         plan = lowtide.plan(graph, memory_budget="6GiB")
         print(plan.summary())
