@@ -165,7 +165,7 @@ def test_capacity(files: Path) -> None:
     problem = str(HARD / "A.1048576.csv")
     message = run("pack", problem, "--capacity", "1048575", cwd=files).stderr
     assert re.search(r": '\d+' [\d.]+ KiB, .* and \d+ more\n", message)
-    done = run("pack", problem, "--capacity", "1048576", "--work", "1000000", cwd=files)
+    done = run("pack", problem, "--capacity", "1048576", "--work", "50000", cwd=files)
     assert done.returncode == 4 and "more --work or a larger --capacity would help" in done.stderr
 
 
