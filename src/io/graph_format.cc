@@ -199,6 +199,20 @@ class GraphReader {
   GraphBuilder builder_;
 };
 
+void write_reuses(const Graph& graph, JsonWriter& out) {
+  out.open_list("reuses");
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    for (const Reuse& reuse : graph.op(id).reuses) {
+      out.open_row();
+      out.field("op", id);
+      out.field("from", reuse.from);
+      out.field("to", reuse.to);
+      out.close_row();
+    }
+  }
+  out.close_list();
+}
+
 }  // namespace
 
 Result<Graph> read_graph(Text text, const std::string& subject) {
@@ -269,21 +283,7 @@ void write_graph(const Graph& graph, JsonWriter& out) {
   }
   out.close_list();
 
-  if (!graph.has_reuses()) {
-    out.close();
-    return;
-  }
-  out.open_list("reuses");
-  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
-    for (const Reuse& reuse : graph.op(id).reuses) {
-      out.open_row();
-      out.field("op", id);
-      out.field("from", reuse.from);
-      out.field("to", reuse.to);
-      out.close_row();
-    }
-  }
-  out.close_list();
+  if (graph.has_reuses()) write_reuses(graph, out);
   out.close();
 }
 

@@ -16,10 +16,9 @@ using Row = ReachabilityBlock::Row;
 constexpr std::size_t kColumns = ReachabilityBlock::kColumns;
 
 std::vector<std::int64_t> operands_by_task(const Tasks& tasks) {
-  std::vector<std::int64_t> bytes = tasks.workspace;
+  std::vector<std::int64_t> bytes = touched_bytes(tasks);
   for (Task task = 0; task < tasks.count(); ++task) {
-    for (const Held buffer : tasks.touched[task]) bytes[task] += tasks.size[buffer];
-    bytes[task] -= reused(tasks, task, [&](Held buffer) { return !tasks.kept[buffer]; });
+    bytes[task] += tasks.workspace[task] - reused(tasks, task, [&](Held buffer) { return !tasks.kept[buffer]; });
   }
   return bytes;
 }

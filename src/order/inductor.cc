@@ -11,15 +11,6 @@
 namespace lowtide {
 namespace {
 
-// By task.
-std::vector<std::int64_t> touched_bytes(const Tasks& tasks) {
-  std::vector<std::int64_t> bytes(tasks.count());
-  for (Task task = 0; task < tasks.count(); ++task) {
-    for (const Held buffer : tasks.touched[task]) bytes[task] += tasks.size[buffer];
-  }
-  return bytes;
-}
-
 // What is ready, by what each needs and leaves.
 class Ready {
  public:

@@ -82,6 +82,14 @@ Tasks to_tasks(const Graph& graph) {
   return tasks;
 }
 
+std::vector<std::int64_t> touched_bytes(const Tasks& tasks) {
+  std::vector<std::int64_t> bytes(tasks.count());
+  for (Task task = 0; task < tasks.count(); ++task) {
+    for (const Held buffer : tasks.touched[task]) bytes[task] += tasks.size[buffer];
+  }
+  return bytes;
+}
+
 std::vector<std::int64_t> held_while(const Tasks& tasks, std::span<const OpId> order) {
   std::vector<std::int64_t> while_running(tasks.count());
   std::vector<std::size_t> done(tasks.size.size());

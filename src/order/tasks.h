@@ -64,6 +64,9 @@ std::int64_t reused(const Tasks& tasks, Task task, const Ends& ends) {
   return bytes;
 }
 
+// By task: the bytes of the buffers that it touches.
+std::vector<std::int64_t> touched_bytes(const Tasks& tasks);
+
 // By task: the bytes held while it runs, its workspace included.
 std::vector<std::int64_t> held_while(const Tasks& tasks, std::span<const OpId> order);
 

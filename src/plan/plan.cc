@@ -87,7 +87,8 @@ Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, std:
     if (other.ok() && other->plan.arena < smallest->plan.arena) smallest = std::move(other);
   };
   if (best.order != first_to_last(graph.num_ops())) offer(graph);
-  if (smallest.ok() && smallest->plan.arena > smallest->plan.bound) offer(graph.without_reuses());
+  const bool is_smallest = smallest.ok() && smallest->plan.arena == smallest->plan.bound;
+  if (graph.has_reuses() && !is_smallest) offer(graph.without_reuses());
   return smallest;
 }
 

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "graph/reachability.h"
 #include "gtest/gtest.h"
+#include "order/algorithms.h"
 #include "order/bounds.h"
 #include "order/max_flow.h"
 #include "order/min_cut.h"
@@ -18,15 +19,9 @@
 namespace lowtide {
 namespace {
 
-Order program_order_of(const Tasks& tasks) {
-  Order order;
-  for (std::size_t task = 0; task < tasks.count(); ++task) order.emplace_back(task);
-  return order;
-}
-
 // The smallest peak of all orders, each of them run.
 std::int64_t least_of_all_orders(const Tasks& tasks) {
-  Order order = program_order_of(tasks);
+  Order order = first_to_last(tasks.count());
   std::int64_t least = peak_of(tasks, order);
   while (std::next_permutation(order.begin(), order.end())) {
     std::vector<bool> done(tasks.count());
@@ -229,7 +224,7 @@ TEST(MinCut, IsTheLeastThatAnyOrderHolds) {
       if (may_choose) continue;
       ASSERT_EQ(found.bytes, least[task]) << "task " << task;
       // An order that holds just that: what has run before it, the task, the rest.
-      Order order = program_order_of(tasks);
+      Order order = first_to_last(tasks.count());
       std::stable_partition(order.begin(), order.end(), [&](OpId op) { return op.index() == task; });
       std::stable_partition(order.begin(), order.end(), [&](OpId op) { return found.before[op.index()]; });
       ASSERT_EQ(held_while(tasks, order)[task], least[task]) << "task " << task;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "best_order.h"
+#include "expect_order.h"
 #include "full_size.h"
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
@@ -20,16 +21,6 @@ namespace lowtide {
 namespace {
 
 constexpr Direction kDirections[] = {Direction::forwards, Direction::backwards};
-
-void expect_order(const Tasks& tasks, const Order& order, const std::string& where) {
-  ASSERT_EQ(order.size(), tasks.count()) << where;
-  std::vector<bool> run(tasks.count());
-  for (const OpId op : order) {
-    for (const OpId needed : tasks.needs.predecessors[op.index()]) ASSERT_TRUE(run[needed.index()]) << where;
-    ASSERT_FALSE(run[op.index()]) << where;
-    run[op.index()] = true;
-  }
-}
 
 // What is held forwards and backwards is what lifetimes() sees, and undoing leaves no trace.
 TEST(Order, ProgressHoldsWhatLifetimesSay) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "best_order.h"
+#include "expect_order.h"
 #include "full_size.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,16 +32,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr std::uint64_t kPlenty = 4'000'000'000;
-
-void expect_order(const Tasks& tasks, const Order& order, const std::string& where) {
-  ASSERT_EQ(order.size(), tasks.count()) << where;
-  std::vector<bool> run(tasks.count());
-  for (const OpId op : order) {
-    for (const OpId needed : tasks.needs.predecessors[op.index()]) ASSERT_TRUE(run[needed.index()]) << where;
-    ASSERT_FALSE(run[op.index()]) << where;
-    run[op.index()] = true;
-  }
-}
 
 Waists waists_of(const Graph& graph) {
   const Tasks tasks = to_tasks(graph);
