@@ -127,7 +127,9 @@ def test_an_interrupted_first_call_has_not_happened(with_gradients, tmp_path, mo
     seed = random.randrange(10**9)
     moments = random.Random(seed)
     interrupted = 0
-    for trial in range(16):
+    for trial in range(200):
+        if interrupted == 6:
+            break
         monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / str(trial)))  # so that operators are profiled
         model, optimizer, step = fresh()
         torch.manual_seed(5)
@@ -146,10 +148,12 @@ def test_an_interrupted_first_call_has_not_happened(with_gradients, tmp_path, mo
             for key, value in before.items():
                 assert same(value, after[key]), f"{key} has changed; {said}"
             first = step(x, y)
+        else:
+            whole *= 0.9  # it came too late: later moments of a call that takes so long are of no use
         losses = [first, step(x, y), step(x, y)]
         assert same(losses, expected), said
         assert step.stats()["captures"] == 1, said
-    assert interrupted > 3
+    assert interrupted == 6
 
 
 def test_every_place_where_ctrl_c_is_answered_bears_it(tmp_path, monkeypatch):
