@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from .assembly import assume_profiles, build_graph
 from .interrupts import signals_held
 from .lowering import lower
 from .optimizer_twin import OptimizerTwin, TwinRun
+from .rooflines import Device, device_named, time_ns
 from .surroundings import Surroundings
 from .tape import capture_step
 
@@ -31,18 +33,21 @@ def capture(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     example: tuple[Any, ...],
+    device: str | None = None,
 ) -> _core.Graph:
     """The graph of `function(*example)`: operators, buffers and versions of forward, backward and update.
 
     Nothing is computed and nothing is changed. Sizes are those of the tensors; what operators need inside (workspaces)
-    and how long they take is known only to `compile`, which runs each of them once. A model built under
-    `FakeTensorMode` has no weights and takes no memory: its graph is the same.
+    and how long they take is known only to `compile`, which runs each of them once. With the name of a `device`
+    ("A100", "H100", "L4") they take what its published peaks allow (`rooflines.py`), otherwise no time. A model built
+    under `FakeTensorMode` has no weights and takes no memory: its graph is the same.
 
-        graph = lowtide.capture(train_step, model=model, optimizer=optimizer, example=(batch,))
-        print(graph.summary())
+        graph = lowtide.capture(train_step, model=model, optimizer=optimizer, example=(batch,), device="A100")
+        print(graph.summary(), lowtide.plan(graph).time_ns)
     """
+    timed_on = None if device is None else device_named(device)
     with signals_held:
-        return _capture(function, model, optimizers_of(optimizer), example)
+        return _capture(function, model, optimizers_of(optimizer), example, timed_on)
 
 
 def _capture(
@@ -50,6 +55,7 @@ def _capture(
     model: torch.nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     example: tuple[Any, ...],
+    device: Device | None,
 ) -> _core.Graph:
     surroundings = Surroundings(function, model, optimizers)
     tape = capture_step(function, surroundings, model, optimizers, example, {})
@@ -62,4 +68,8 @@ def _capture(
     finally:
         for run in runs.values():
             run.rollback()
-    return build_graph(lowered, assume_profiles(lowered))
+    profiles = assume_profiles(lowered)
+    if device is not None:
+        timed = zip(lowered.operators, profiles, strict=True)
+        profiles = [replace(profile, time_ns=time_ns(operator, device)) for operator, profile in timed]
+    return build_graph(lowered, profiles)
