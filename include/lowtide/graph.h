@@ -71,6 +71,9 @@ struct OpFlags {
   bool mutating = false;            // writes to something it was given, in place
   bool collective = false;          // talks to other ranks: collectives keep program order among themselves
   bool must_not_recompute = false;  // running it twice would be wrong
+  // Run again, it can leave out what it changes in resident buffers, with the same results: batch norm and its running
+  // statistics. It then neither reads nor writes those buffers.
+  bool may_skip_updates = false;
 };
 
 // The storage behind one or more values.

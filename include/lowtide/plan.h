@@ -10,9 +10,11 @@
 //   1  stands in for b  [2,3)  at offset 128      1  op 1  reads 0     writes 0    in place: the same block
 //                                                 2  op 2  reads 0     writes 1
 //
-// (Case "in_place" of plan_test.cc, with a of 128 bytes and b of 64.) Plans made by plan() have one block for each
-// buffer, block i standing in for buffer i, and run every op once. Resident buffers have a block too, without an
-// offset.
+// (Case "in_place" of plan_test.cc, with a of 128 bytes and b of 64.) Block i stands in for buffer i in plans made by
+// plan(). Resident buffers have a block too, without an offset.
+//
+// A plan may let a buffer go and make it again later, in a further block, by running the ops again that make it. The
+// first step that names an op is the run that the program has; verify.h says what holds for those that run it again.
 #pragma once
 
 #include <optional>
@@ -55,7 +57,7 @@ struct Plan {
   Bytes peak;      // the most bytes of blocks and workspace alive at any step; never more than the arena
   Bytes bound;     // proven: no order and layout has a smaller arena; without reuse, none without it
   Bytes resident;  // all resident buffers
-  Nanos time;      // the sum of the ops' costs
+  Nanos time;      // the sum of the ops' costs, of each as often as it runs
   Provenance provenance;
 
   // The share of the arena that even its fullest step leaves unused.

@@ -43,14 +43,14 @@ enum class ErrorCode : std::uint16_t {
   // The plan.
   malformed_plan = 201,           // ids out of range, or lists that do not match the op's own
   op_missing = 202,               // an op of the graph is run by no step
-  op_repeated = 203,              // an op is run by two steps
+  op_repeated = 203,              // an op is run again that must not be; in an order, any op
   malformed_life = 204,           // an empty life, or one that ends after the last step
   wrong_residence = 205,          // a resident block with an offset, in part or twice; a planned one without offset
   wrong_block = 206,              // an operand is given a block that stands in for another buffer
   use_outside_life = 207,         // a block is read or written when it is not alive
   read_before_write = 208,        // a block is read before anything was written there
   wrong_version = 209,            // a block holds another version of its buffer than the one read
-  alias_dropped = 210,            // an op that writes in place is given one block to read and another to write
+  alias_dropped = 210,            // an op is given two blocks for one buffer, such as one to read and another to write
   final_content_lost = 211,       // content that must outlive the step is not there at its end
   misaligned = 212,               // an offset that is not a multiple of 64
   address_overflow = 213,         // offset + size does not fit 64 bits
@@ -65,7 +65,8 @@ enum class ErrorCode : std::uint16_t {
   wrong_resident = 222,
   wrong_bound = 223,
   wrong_time = 224,
-  other_graph = 225,  // the plan was made for another graph
+  other_graph = 225,       // the plan was made for another graph
+  block_made_twice = 226,  // content is made in a block that holds some already
 
   // Budgets, limits and options.
   memory_infeasible = 301,   // more bytes are needed than the memory budget has

@@ -8,10 +8,17 @@
 //      in the same place, and may reuse;
 //   2. the op's workspace takes bytes that no block has;
 //   3. each read finds its block alive and holding exactly the version that the op reads in the graph;
-//   4. each write finds its block alive; a write in place finds the previous version there, in the block the op reads;
-//   5. random ops, collectives and explicit edges keep the graph's order.
+//   4. each write finds its block alive; the first content of a buffer is made in a block that holds nothing yet, and a
+//      write in place finds the previous version there;
+//   5. whatever the op reads and writes of one buffer is in one block;
+//   6. random ops, collectives and explicit edges keep the graph's order.
 //
-// At the end every op has run exactly once, every resident or kept buffer holds its last version, and the figures that
+// An op may run again, to make content again that was let go: the same rules hold, but it draws the random numbers of
+// its first run, which alone has a place in the order of random ops. It may not if it is a collective, must not be
+// recomputed, is named in an edge, writes no planned buffer or makes a resident one. What it changes in resident
+// buffers it must be able to leave out (OpFlags::may_skip_updates); it then neither reads nor writes these.
+//
+// At the end every op has run, every resident or kept buffer holds its last version, and the figures that
 // the plan states (arena, peak, resident, bound, time) are so. What has no bytes has no place: its offset is not looked
 // at. Before anything else, a plan that names the graph it was made for, by fingerprint, must be given that graph.
 //

@@ -36,6 +36,7 @@ class GraphBuilder:
         mutating: bool = False,
         collective: bool = False,
         must_not_recompute: bool = False,
+        may_skip_updates: bool = False,
         source: str = "",
         module: str = "",
     ) -> int:

@@ -112,8 +112,9 @@ class Fingerprinter {
       hash.add(op.name);
       hash.add(op.workspace.count());
       hash.add(op.cost.count());
-      hash.add(std::uint64_t{op.stream} << 4 | (op.flags.random ? 8U : 0U) | (op.flags.mutating ? 4U : 0U) |
-               (op.flags.collective ? 2U : 0U) | (op.flags.must_not_recompute ? 1U : 0U));
+      hash.add(std::uint64_t{op.flags.may_skip_updates} << 36 | std::uint64_t{op.stream} << 4 |
+               (op.flags.random ? 8U : 0U) | (op.flags.mutating ? 4U : 0U) | (op.flags.collective ? 2U : 0U) |
+               (op.flags.must_not_recompute ? 1U : 0U));
       if (op.flags.random) hash.add(last_random);
       if (op.flags.collective) hash.add(last_collective);
       hash.add(sum_of(before[id.index()]));

@@ -36,6 +36,7 @@ class GraphReader {
               {"mutating", &spec_.flags.mutating},
               {"collective", &spec_.flags.collective},
               {"must_not_recompute", &spec_.flags.must_not_recompute},
+              {"may_skip_updates", &spec_.flags.may_skip_updates},
               {"source", &spec_.source},
               {"module", &spec_.module}}),
         edges_(find_section(sections, "edges"), JsonShape::list,
@@ -268,6 +269,7 @@ void write_graph(const Graph& graph, JsonWriter& out) {
     if (op.flags.mutating) out.field("mutating", true);
     if (op.flags.collective) out.field("collective", true);
     if (op.flags.must_not_recompute) out.field("must_not_recompute", true);
+    if (op.flags.may_skip_updates) out.field("may_skip_updates", true);
     if (!op.source.empty()) out.field("source", op.source);
     if (!op.module.empty()) out.field("module", op.module);
     out.close_row();

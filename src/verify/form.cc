@@ -13,15 +13,48 @@ Error malformed(const Parts&... parts) {
   return {ErrorCode::malformed_plan, words(parts...)};
 }
 
+// Which ops no step may run again, and why.
+class Unrepeatable {
+ public:
+  explicit Unrepeatable(const Graph& graph) : graph_(graph), in_edge_(graph.num_ops()) {
+    for (const Edge& edge : graph.edges()) in_edge_[edge.before.index()] = in_edge_[edge.after.index()] = true;
+  }
+
+  // Empty: it may.
+  std::string reason(OpId id) const {
+    const Op op = graph_.op(id);
+    if (op.flags.collective) return "it talks to other ranks";
+    if (op.flags.must_not_recompute) return "it must not be recomputed";
+    bool writes_planned = false;
+    for (const VersionId write : op.writes) {
+      const Version version = graph_.version(write);
+      if (graph_.buffer(version.buffer).planned()) {
+        writes_planned = true;
+      } else if (version.index == 0 || !op.flags.may_skip_updates) {
+        return words("it ", version.index == 0 ? "makes " : "changes ", describe_buffer(graph_, version.buffer),
+                     ", which is resident");
+      }
+    }
+    if (!writes_planned) return "it writes no planned buffer";
+    return in_edge_[id.index()] ? "an edge orders it" : "";
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<bool> in_edge_;  // by op
+};
+
 Status check_steps(const Graph& graph, const Plan& plan) {
   const std::size_t steps = plan.order.size();
   if (plan.reads.size() != steps || plan.writes.size() != steps || plan.workspaces.size() != steps) {
     return malformed("the plan has ", steps, " steps, but reads for ", plan.reads.size(), ", writes for ",
                      plan.writes.size(), " and workspaces for ", plan.workspaces.size());
   }
-  if (plan.blocks.size() > kMaxIds)
-    return malformed("the plan has ", plan.blocks.size(), " blocks, more than ids can name");
+  if (plan.blocks.size() > kMaxIds || steps > kMaxIds) {
+    return malformed("the plan has ", plan.blocks.size(), " blocks and ", steps, " steps, more than ids can name");
+  }
 
+  const Unrepeatable unrepeatable(graph);
   std::vector<bool> run(graph.num_ops());
   for (std::size_t step = 0; step < steps; ++step) {
     const OpId id = plan.order[step];
@@ -29,7 +62,10 @@ Status check_steps(const Graph& graph, const Plan& plan) {
       return malformed("step ", step, " runs op ", id, ", but the graph has ", graph.num_ops());
     }
     if (run[id.index()]) {
-      return Error{ErrorCode::op_repeated, words("step ", step, " runs ", describe_op(graph, id), " again")};
+      if (const std::string why = unrepeatable.reason(id); !why.empty()) {
+        return Error{ErrorCode::op_repeated,
+                     words("step ", step, " runs ", describe_op(graph, id), " again, but ", why)};
+      }
     }
     run[id.index()] = true;
     const Op op = graph.op(id);

@@ -8,8 +8,8 @@
 
 namespace lowtide {
 
-// Every id is in range, every list matches its op's, every op runs once, every life is one, and blocks are where their
-// buffer's residence says: E201 to E205.
+// Every id is in range, every list matches its op's, every op runs, and again only if it may, every life is one, and
+// blocks are where their buffer's residence says: E201 to E205.
 Status check_form(const Graph& graph, const Plan& plan);
 
 // "op 3 'aten::mul'", "buffer 7 'h'", "block 9 (buffer 7 'h')": how messages name things.

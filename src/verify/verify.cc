@@ -21,7 +21,7 @@ std::string range_text(Bytes offset, Bytes size) {
 class Execution {
  public:
   Execution(const Graph& graph, const Plan& plan)
-      : graph_(graph), plan_(plan), holds_(plan.blocks.size()), written_(graph.num_buffers()) {
+      : graph_(graph), plan_(plan), ran_(graph.num_ops()), holds_(plan.blocks.size()), seen_in_(graph.num_buffers()) {
     std::vector<std::pair<std::size_t, BlockId>> begins;
     std::vector<std::pair<std::size_t, BlockId>> ends;
     for (BlockId id(0); id.index() < plan.blocks.size(); id = id.next()) {
@@ -42,6 +42,8 @@ class Execution {
     for (StepIndex step(0); step.index() < plan_.order.size(); step = step.next()) {
       step_ = step;
       op_ = plan_.order[step.index()];
+      again_ = ran_[op_.index()];
+      ran_[op_.index()] = true;
       for (const BlockId block : ends_[step.index()]) give_back(block);
       for (const BlockId block : begins_[step.index()]) {
         if (Status status = take(block); !status.ok()) return status;
@@ -149,7 +151,9 @@ class Execution {
     return Done{};
   }
 
+  // Runs again draw the numbers of the first run, and collectives have none.
   Status keep_sequences() {
+    if (again_) return Done{};
     const OpFlags flags = graph_.op(op_).flags;
     if (flags.random && last_random_ && op_ < *last_random_) {
       return wrong(ErrorCode::random_out_of_order, here(), " draws random numbers after ",
@@ -169,34 +173,38 @@ class Execution {
     const std::span<const BlockId> read_blocks = plan_.reads[step_.index()];
     const std::span<const BlockId> write_blocks = plan_.writes[step_.index()];
 
-    for (std::size_t i = 0; i < op.writes.size(); ++i) {
-      written_[graph_.version(op.writes[i]).buffer.index()] = {step_, write_blocks[i]};
-    }
     for (std::size_t i = 0; i < op.reads.size(); ++i) {
       const VersionId version = graph_.value(op.reads[i]).version;
       const BufferId buffer = graph_.version(version).buffer;
       if (Status status = check_access(read_blocks[i], buffer, "reads"); !status.ok()) return status;
+      if (leaves_alone(op, buffer)) continue;
       if (Status status = check_holds(read_blocks[i], version, "reads"); !status.ok()) return status;
-      const auto& written = written_[buffer.index()];
-      if (written && written->first == step_ && written->second != read_blocks[i]) {
-        return wrong(ErrorCode::alias_dropped, here(), " changes ", name(buffer), " in place, but reads block ",
-                     read_blocks[i], " and writes block ", written->second);
-      }
     }
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const Version version = graph_.version(op.writes[i]);
       if (Status status = check_access(write_blocks[i], version.buffer, "writes"); !status.ok()) return status;
+      if (leaves_alone(op, version.buffer)) continue;
       if (version.index > 0) {
         const VersionId previous = graph_.buffer(version.buffer).versions[version.index - 1];
         if (Status status = check_holds(write_blocks[i], previous, "changes in place"); !status.ok()) return status;
+      } else if (const std::optional<VersionId>& held = holds_[write_blocks[i].index()]) {
+        return wrong(ErrorCode::block_made_twice, here(), " makes ", name(write_blocks[i]), ", which holds version ",
+                     graph_.version(*held).index, " already");
       }
       holds_[write_blocks[i].index()] = op.writes[i];
     }
     return Done{};
   }
 
-  // The block stands in for `buffer`, and is alive.
-  Status check_access(BlockId id, BufferId buffer, std::string_view verb) const {
+  // Run again, an op neither reads nor writes what it would change in resident buffers. check_form() has seen to it
+  // that it can.
+  bool leaves_alone(const Op& op, BufferId buffer) const {
+    return again_ && !graph_.buffer(buffer).planned() &&
+           std::ranges::any_of(op.writes, [&](VersionId write) { return graph_.version(write).buffer == buffer; });
+  }
+
+  // The block stands in for `buffer`, is alive, and is the only one of that buffer that the op is given.
+  Status check_access(BlockId id, BufferId buffer, std::string_view verb) {
     const Block& block = plan_.blocks[id.index()];
     if (block.buffer != buffer) {
       return wrong(ErrorCode::wrong_block, here(), " ", verb, " ", name(buffer), " in ", name(id));
@@ -205,6 +213,13 @@ class Execution {
       return wrong(ErrorCode::use_outside_life, here(), " ", verb, " ", name(id), ", which lives [", block.begin, ",",
                    block.end, ")");
     }
+    auto& [step, seen] = seen_in_[buffer.index()];
+    if (step == step_ && seen && *seen != id) {
+      return wrong(ErrorCode::alias_dropped, here(), " ", verb, " ", name(buffer), " in block ", id,
+                   ", and also uses block ", *seen, " of it");
+    }
+    step = step_;
+    seen = id;
     return Done{};
   }
 
@@ -219,7 +234,7 @@ class Execution {
   Status check_edges() const {
     std::vector<StepIndex> step_of(graph_.num_ops());
     for (StepIndex step(0); step.index() < plan_.order.size(); step = step.next()) {
-      step_of[plan_.order[step.index()].index()] = step;
+      step_of[plan_.order[step.index()].index()] = step;  // ops that edges name run once
     }
     for (const Edge& edge : graph_.edges()) {
       const StepIndex before = step_of[edge.before.index()];
@@ -274,10 +289,12 @@ class Execution {
 
   StepIndex step_;
   OpId op_;
+  bool again_ = false;     // the op has run before
+  std::vector<bool> ran_;  // by op
   Occupancy occupancy_;
   std::vector<BlockId> taken_over_;              // at this step: their bytes are another block's now
   std::vector<std::optional<VersionId>> holds_;  // by block
-  std::vector<std::optional<std::pair<StepIndex, BlockId>>> written_;  // by buffer: where it was last written, and when
+  std::vector<std::pair<StepIndex, std::optional<BlockId>>> seen_in_;  // by buffer: when it was last used, and where
   std::optional<OpId> last_random_;
   std::optional<OpId> last_collective_;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lowtide/layout.h"
+#include "repeats.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -22,11 +23,13 @@ Draft draft_plan(const Graph& graph, const std::vector<OpId>& order, std::mt1993
     for (const VersionId write : graph.op(id).writes) step.writes.emplace_back(graph.version(write).buffer.index());
     draft.steps.push_back(std::move(step));
   }
+  for (std::size_t tries = random() % 6; tries > 0; --tries) add_repeat(graph, draft, random);
   derive_lives(graph, draft);
   for (Block& block : draft.blocks) {
     if (!block.offset) continue;
+    const std::size_t left = draft.steps.size() - block.end.index();
     if (random() % 4 == 0) block.begin = StepIndex(random() % (block.begin.index() + 1));
-    if (random() % 4 == 0) block.end = StepIndex(block.end.index() + random() % (order.size() - block.end.index() + 1));
+    if (random() % 4 == 0) block.end = StepIndex(block.end.index() + random() % (left + 1));
   }
   pack_again(graph, draft, random);
   restate(graph, draft);

@@ -23,7 +23,7 @@ struct Draft {
   Nanos time;
 };
 
-// One block for each buffer, some living longer than they must, `order`, and a packing that may leave holes.
+// `order` with some ops run again, blocks of which some live longer than they must, and a packing that may leave holes.
 Draft draft_plan(const Graph& graph, const std::vector<OpId>& order, std::mt19937_64& random);
 
 Plan finish(const Draft& draft);

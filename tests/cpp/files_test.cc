@@ -67,8 +67,9 @@ void expect_same(const Graph& a, const Graph& b) {
     const Op y = b.op(id);
     EXPECT_TRUE(std::tie(x.name, x.workspace, x.cost, x.stream, x.source, x.module) ==
                 std::tie(y.name, y.workspace, y.cost, y.stream, y.source, y.module));
-    EXPECT_TRUE(std::tie(x.flags.random, x.flags.mutating, x.flags.collective, x.flags.must_not_recompute) ==
-                std::tie(y.flags.random, y.flags.mutating, y.flags.collective, y.flags.must_not_recompute));
+    EXPECT_TRUE(std::tie(x.flags.random, x.flags.mutating, x.flags.collective, x.flags.must_not_recompute,
+                         x.flags.may_skip_updates) == std::tie(y.flags.random, y.flags.mutating, y.flags.collective,
+                                                               y.flags.must_not_recompute, y.flags.may_skip_updates));
     EXPECT_TRUE(std::ranges::equal(x.reads, y.reads));
     EXPECT_TRUE(std::ranges::equal(x.writes, y.writes));
     EXPECT_TRUE(std::ranges::equal(x.reuses, y.reuses));
@@ -92,7 +93,8 @@ Graph awkward_graph() {
   const ValueId late = unwrap(builder.add_value(w, "float64", shape));
   unwrap(builder.add_value(h, "unread", {}));
   const ValueId before = unwrap(builder.add_value(h, "", {}));
-  unwrap(builder.add_op({.name = "", .reads = {before, before}, .writes = {h}, .flags = {.mutating = true}}));
+  unwrap(builder.add_op(
+      {.name = "", .reads = {before, before}, .writes = {h}, .flags = {.mutating = true, .may_skip_updates = true}}));
   const ValueId after = unwrap(builder.add_value(h, "bfloat16", {}));
   const BufferId y =
       unwrap(builder.add_buffer({.size = Bytes(0), .residence = Residence::resident, .role = Role::output}));

@@ -199,6 +199,7 @@ const Mutation kMutations[] = {
     {"mutating", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.mutating); }},
     {"collective", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.collective); }},
     {"must_not_recompute", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.must_not_recompute); }},
+    {"may_skip_updates", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.may_skip_updates); }},
     {"size", [](Pieces& p, auto& r) { return any(p.buffers, r).spec.size += Bytes(1), true; }},
     {"role", [](Pieces& p, auto& r) { return any(p.buffers, r).spec.role = Role::gradient, true; }},
     {"residence",

@@ -35,6 +35,34 @@ Contents computed(OpId op, std::size_t output, Tag inputs, std::size_t size) {
   return filled(mix(mix(2 + op.value(), output), inputs), size);
 }
 
+// Something that the op changes for the caller and can leave out when it runs again: no other result depends on it.
+bool can_be_left_out(const Graph& graph, const Op& op, BufferId buffer) {
+  if (!op.flags.may_skip_updates || graph.buffer(buffer).residence != Residence::resident) return false;
+  return std::ranges::any_of(op.writes, [&](VersionId write) {
+    return graph.version(write).buffer == buffer && graph.version(write).index > 0;
+  });
+}
+
+// All that an op sees: what its results depend on, and what its updates do.
+class Inputs {
+ public:
+  Inputs(const Graph& graph, const Op& op) : graph_(graph), op_(op) {}
+
+  void add_state(Tag state) { for_results_ = for_updates_ = mix(for_updates_, state); }
+  void add(BufferId buffer, const Contents& contents) {
+    if (!can_be_left_out(graph_, op_, buffer)) for_results_ = digest(for_results_, contents);
+    for_updates_ = digest(for_updates_, contents);
+  }
+  Tag of(BufferId written) const { return can_be_left_out(graph_, op_, written) ? for_updates_ : for_results_; }
+
+ private:
+  const Graph& graph_;
+  const Op& op_;
+  Tag for_results_ = 0;
+  Tag for_updates_ = 0;
+};
+
+constexpr Tag kStart = 1;  // of the generator and the network; not 0, from which op 0 would lead nowhere
 constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 constexpr std::size_t kWorkspace = static_cast<std::size_t>(-2);
 constexpr Tag kPoison = 0xDEADDEADDEADDEADu;
@@ -47,7 +75,11 @@ struct Cell {
 class Machine {
  public:
   Machine(const Graph& graph, const Reference& reference, const Plan& plan)
-      : graph_(graph), reference_(reference), plan_(plan), arena_(plan.arena.count()), ran_(graph.num_ops()) {}
+      : graph_(graph),
+        reference_(reference),
+        plan_(plan),
+        arena_(plan.arena.count()),
+        random_state_at_first_run_(graph.num_ops()) {}
 
   std::string run() {
     bind_callers_memory();
@@ -75,7 +107,7 @@ class Machine {
     for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
       if (in_arena(b) && taken[b] != 2) fail("a block outlives the step");
     }
-    if (std::ranges::count(ran_, true) != static_cast<std::ptrdiff_t>(graph_.num_ops())) fail("an op did not run");
+    if (std::ranges::count(random_state_at_first_run_, std::optional<Tag>()) > 0) fail("an op did not run");
     look_at_figures();
     return wrong_;
   }
@@ -188,53 +220,78 @@ class Machine {
   void execute(std::size_t now) {
     const OpId id = plan_.order[now];
     const Op op = graph_.op(id);
-    if (ran_[id.index()]) return fail("an op runs twice");
-    ran_[id.index()] = true;
+    std::optional<Tag>& first_state = random_state_at_first_run_[id.index()];
+    const bool again = first_state.has_value();
+    if (again) look_at_repeat(id);
+    if (!again) first_state = random_state_;
     for (const Edge& edge : graph_.edges()) {
-      if (edge.after == id && !ran_[edge.before.index()]) return fail("an op runs before one it must follow");
+      const bool follows = random_state_at_first_run_[edge.before.index()].has_value();
+      if (edge.after == id && !follows) return fail("an op runs before one it must follow");
     }
     if (op.workspace.count() > 0) acquire(kWorkspace, plan_.workspaces[now], op.workspace.count());
     if (!wrong_.empty()) return;
 
-    Tag inputs = 0;
+    Inputs inputs(graph_, op);
     if (op.flags.random) {
-      if (random_state_ != reference_.random_state_before(id)) return fail("other random numbers are drawn");
-      inputs = mix(inputs, random_state_);
-      random_state_ = mix(random_state_, id.value());
+      // The generator is set back for a run that is not the first, and stands afterwards where it stood before.
+      if (*first_state != reference_.random_state_before(id)) return fail("other random numbers are drawn");
+      inputs.add_state(*first_state);
+      if (!again) random_state_ = mix(random_state_, id.value());
     }
     if (op.flags.collective) {
       if (network_state_ != reference_.network_state_before(id)) return fail("other ranks are at another collective");
-      inputs = mix(inputs, network_state_);
+      inputs.add_state(network_state_);
       network_state_ = mix(network_state_, id.value());
     }
+    const auto left_out = [&](BufferId buffer) { return again && can_be_left_out(graph_, op, buffer); };
+    std::map<BufferId, BlockId> addresses;
     for (std::size_t i = 0; i < op.reads.size(); ++i) {
-      const Contents& expected = reference_.of(graph_.value(op.reads[i]).version);
-      const std::optional<Contents> found = load(plan_.reads[now][i].index(), expected.size());
+      const VersionId version = graph_.value(op.reads[i]).version;
+      const BufferId buffer = graph_.version(version).buffer;
+      const BlockId block = plan_.reads[now][i];
+      if (addresses.emplace(buffer, block).first->second != block) return fail("an argument has two addresses");
+      if (left_out(buffer)) continue;
+      const Contents& expected = reference_.of(version);
+      const std::optional<Contents> found = load(block.index(), expected.size());
       if (!found || *found != expected) return fail("an op reads something else");
-      inputs = digest(inputs, *found);
+      inputs.add(buffer, *found);
     }
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const Version version = graph_.version(op.writes[i]);
-      if (version.index == 0) continue;
-      // One argument of the op, so one address: where it is read is where it is written.
-      for (std::size_t r = 0; r < op.reads.size(); ++r) {
-        const bool same = graph_.version(graph_.value(op.reads[r]).version).buffer == version.buffer;
-        if (same && plan_.reads[now][r] != plan_.writes[now][i]) return fail("an argument has two addresses");
-      }
+      const BlockId block = plan_.writes[now][i];
+      if (addresses.emplace(version.buffer, block).first->second != block) return fail("an argument has two addresses");
+      if (version.index == 0 || left_out(version.buffer)) continue;
       const Contents& expected = reference_.of(graph_.buffer(version.buffer).versions[version.index - 1]);
-      const std::optional<Contents> found = load(plan_.writes[now][i].index(), expected.size());
+      const std::optional<Contents> found = load(block.index(), expected.size());
       if (!found || *found != expected) return fail("an op changes something else in place");
-      inputs = digest(inputs, *found);
+      inputs.add(version.buffer, *found);
     }
     pass_on();
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const std::size_t block = plan_.writes[now][i].index();
-      const BufferId buffer = graph_.version(op.writes[i]).buffer;
-      if (plan_.blocks[block].buffer != buffer) return fail("an op writes over another buffer");
-      if (!store(block, computed(id, i, inputs, graph_.buffer(buffer).size.count())))
+      const Version version = graph_.version(op.writes[i]);
+      const std::size_t size = graph_.buffer(version.buffer).size.count();
+      if (plan_.blocks[block].buffer != version.buffer) return fail("an op writes over another buffer");
+      if (left_out(version.buffer)) continue;
+      if (version.index == 0 && load(block, size) != Contents(size, kPoison))
+        return fail("a result is made on another");
+      if (!store(block, computed(id, i, inputs.of(version.buffer), size)))
         return fail("an op writes bytes not its own");
     }
     release(kWorkspace);
+  }
+
+  // What memory does not show: the world sees the op run, or it runs for nothing.
+  void look_at_repeat(OpId id) {
+    const Op op = graph_.op(id);
+    if (op.flags.must_not_recompute) fail("an op runs again that must not");
+    for (const Edge& edge : graph_.edges()) {
+      if (edge.before == id || edge.after == id) fail("an op runs again that others wait for or follow");
+    }
+    const bool makes_something = std::ranges::any_of(op.writes, [&](VersionId write) {
+      return graph_.buffer(graph_.version(write).buffer).residence == Residence::planned;
+    });
+    if (!makes_something) fail("an op runs again and makes nothing");
   }
 
   void look_at_results() {
@@ -271,11 +328,11 @@ class Machine {
   std::vector<Cell> arena_;
   std::map<std::size_t, Contents> callers_;                      // by block: resident memory
   std::map<std::uint32_t, std::size_t> owner_of_caller_memory_;  // by buffer
-  std::vector<bool> ran_;
+  std::vector<std::optional<Tag>> random_state_at_first_run_;    // by op; none: it has not run
   std::vector<std::pair<std::size_t, std::size_t>>
       heirs_;  // at this step: a block, and the one that has its bytes next
-  Tag random_state_ = 0;
-  Tag network_state_ = 0;
+  Tag random_state_ = kStart;
+  Tag network_state_ = kStart;
   std::size_t in_use_ = 0;
   std::size_t most_in_use_ = 0;
   std::size_t high_water_ = 0;
@@ -290,29 +347,32 @@ Reference::Reference(const Graph& graph)
     const Version version = graph.version(VersionId(v));
     if (!version.writer) contents_[v] = initial_contents(graph, version.buffer);
   }
-  Tag random_state = 0;
-  Tag network_state = 0;
+  Tag random_state = kStart;
+  Tag network_state = kStart;
   for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
     const Op op = graph.op(id);
     random_state_[id.index()] = random_state;
     network_state_[id.index()] = network_state;
-    Tag inputs = 0;
+    Inputs inputs(graph, op);
     if (op.flags.random) {
-      inputs = mix(inputs, random_state);
+      inputs.add_state(random_state);
       random_state = mix(random_state, id.value());
     }
     if (op.flags.collective) {
-      inputs = mix(inputs, network_state);
+      inputs.add_state(network_state);
       network_state = mix(network_state, id.value());
     }
-    for (const ValueId read : op.reads) inputs = digest(inputs, of(graph.value(read).version));
+    for (const ValueId read : op.reads) {
+      const VersionId version = graph.value(read).version;
+      inputs.add(graph.version(version).buffer, of(version));
+    }
     for (const VersionId write : op.writes) {
       const Version version = graph.version(write);
-      if (version.index > 0) inputs = digest(inputs, of(graph.buffer(version.buffer).versions[version.index - 1]));
+      if (version.index > 0) inputs.add(version.buffer, of(graph.buffer(version.buffer).versions[version.index - 1]));
     }
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const BufferId buffer = graph.version(op.writes[i]).buffer;
-      contents_[op.writes[i].index()] = computed(id, i, inputs, graph.buffer(buffer).size.count());
+      contents_[op.writes[i].index()] = computed(id, i, inputs.of(buffer), graph.buffer(buffer).size.count());
     }
   }
 }

@@ -3,11 +3,13 @@
 //
 //   LOWTIDE_MUTANTS   how many mutants (default 100000, with sanitizers 10000)
 //   LOWTIDE_SEED      where to start (default 1)
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "draft.h"
 #include "gtest/gtest.h"
@@ -59,6 +61,35 @@ void print(const std::map<std::string_view, Tally>& tallies) {
   line("all", all);
 }
 
+// Steps of right plans that run an op again.
+struct Repeats {
+  std::uint64_t all = 0;
+  std::uint64_t random = 0;
+  std::uint64_t in_place = 0;
+  std::uint64_t without_updates = 0;
+
+  void count(const Graph& graph, const Plan& plan) {
+    std::vector<bool> ran(graph.num_ops());
+    for (const OpId id : plan.order) {
+      if (ran[id.index()]) count(graph, graph.op(id));
+      ran[id.index()] = true;
+    }
+  }
+
+  void count(const Graph& graph, const Op& op) {
+    const auto changes = [&](Residence residence) {
+      return std::ranges::any_of(op.writes, [&](VersionId write) {
+        const Version version = graph.version(write);
+        return version.index > 0 && graph.buffer(version.buffer).residence == residence;
+      });
+    };
+    ++all;
+    if (op.flags.random) ++random;
+    if (changes(Residence::planned)) ++in_place;
+    if (changes(Residence::resident)) ++without_updates;
+  }
+};
+
 TEST(Mutants, VerifyAgreesWithTheMachine) {
   const std::uint64_t wanted = from_environment("LOWTIDE_MUTANTS", kDefaultMutants);
   const std::uint64_t seed = from_environment("LOWTIDE_SEED", 1);
@@ -67,6 +98,7 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
   std::map<std::string_view, Tally> tallies;
   std::uint64_t mutants = 0;
   std::uint64_t valid = 0;
+  Repeats repeats;
   while (mutants < wanted) {
     const Graph graph = random_graph(random);
     const Reference reference(graph);
@@ -75,6 +107,7 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
     ASSERT_EQ(run_on_machine(graph, reference, right), "") << "seed " << seed << ", before mutant " << mutants;
     const Status accepted = verify(graph, right);
     ASSERT_TRUE(accepted.ok()) << accepted.error().message;
+    repeats.count(graph, right);
 
     for (std::uint64_t i = 0; i < kMutantsOfEachPlan && mutants < wanted; ++i) {
       const Mutation& mutation = any_mutation(random);
@@ -92,6 +125,7 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
       if (status.ok()) {
         ++tally.valid;
         ++valid;
+        repeats.count(graph, mutant);
       } else {
         ++tally.invalid[code_text(status.error().code)];
       }
@@ -99,6 +133,11 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
     }
   }
   print(tallies);
+  std::printf("in right plans, steps that run an op again: %llu; random %llu, in place %llu, without updates %llu\n",
+              static_cast<unsigned long long>(repeats.all), static_cast<unsigned long long>(repeats.random),
+              static_cast<unsigned long long>(repeats.in_place),
+              static_cast<unsigned long long>(repeats.without_updates));
+  EXPECT_GT(std::min({repeats.random, repeats.in_place, repeats.without_updates}), mutants / 1000);
   EXPECT_GE(valid * 5, mutants)
       << "fewer than 20 % of the mutants are right: the test no longer shows that verify accepts";
 }

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <optional>
 
+#include "repeats.h"
+
 namespace lowtide {
 namespace {
 
@@ -72,8 +74,13 @@ bool reuse_place(const Graph& graph, Draft& draft, Random& random) {
   }
   if (found.empty()) return false;
   const auto& [step, reuse] = found[random() % found.size()];
-  Block& from = draft.blocks[reuse.from.index()];
-  Block& to = draft.blocks[reuse.to.index()];
+  const auto block_of = [&](BufferId buffer, const std::vector<BlockId>& operands) -> Block& {
+    const auto stands_in = [&](BlockId id) { return draft.blocks[id.index()].buffer == buffer; };
+    const auto operand = std::ranges::find_if(operands, stands_in);
+    return draft.blocks[operand != operands.end() ? operand->index() : buffer.index()];
+  };
+  Block& from = block_of(reuse.from, draft.steps[step.index()].reads);
+  Block& to = block_of(reuse.to, draft.steps[step.index()].writes);
   to.offset = from.offset;
   if (chance(random, 0.8)) from.end = step.next();
   if (chance(random, 0.8)) to.begin = step;
@@ -271,6 +278,48 @@ bool repeat_step(const Graph& graph, Draft& draft, Random& random) {
   return true;
 }
 
+bool make_again(const Graph& graph, Draft& draft, Random& random) {
+  if (!add_repeat(graph, draft, random)) return false;
+  follow(graph, draft, random);
+  return true;
+}
+
+// A step runs again somewhere, and what it makes goes to blocks of its own. Nobody has asked whether it may.
+bool repeat_step_apart(const Graph& graph, Draft& draft, Random& random) {
+  const std::size_t from = random() % draft.steps.size();
+  DraftStep step = draft.steps[from];
+  for (std::size_t i = 0; i < step.writes.size(); ++i) {
+    const Version version = graph.version(graph.op(step.op).writes[i]);
+    if (graph.buffer(version.buffer).planned() && (version.index == 0 || chance(random, 0.2)))
+      step.writes[i] = add_block(draft, version.buffer, random);
+  }
+  const std::size_t to = chance(random, 0.5) ? from + 1 : random() % (draft.steps.size() + 1);
+  draft.steps.insert(draft.steps.begin() + static_cast<std::ptrdiff_t>(to), std::move(step));
+  follow(graph, draft, random);
+  return true;
+}
+
+// An operand is taken from another block of its buffer; all operands of that step in the old block, or only this one.
+bool use_other_block(const Graph& graph, Draft& draft, Random& random) {
+  DraftStep& step = draft.steps[random() % draft.steps.size()];
+  if (step.reads.empty()) return false;
+  BlockId& operand = step.reads[random() % step.reads.size()];
+  const BlockId old = operand;
+  std::vector<BlockId> others;
+  for (BlockId id(0); id.index() < draft.blocks.size(); id = id.next()) {
+    if (id != old && draft.blocks[id.index()].buffer == draft.blocks[old.index()].buffer) others.push_back(id);
+  }
+  if (others.empty()) return false;
+  const BlockId other = others[random() % others.size()];
+  operand = other;
+  if (chance(random, 0.7)) {
+    std::ranges::replace(step.reads, old, other);
+    std::ranges::replace(step.writes, old, other);
+  }
+  if (chance(random, 0.7)) follow(graph, draft, random);
+  return true;
+}
+
 bool confuse_residence(const Graph& graph, Draft& draft, Random& random) {
   const std::size_t i = random() % draft.blocks.size();
   if (graph.buffer(draft.blocks[i].buffer).planned()) {
@@ -314,6 +363,9 @@ constexpr std::array kMutations = {
     Mutation{"misstate figure", 2, misstate_figure},
     Mutation{"drop step", 1, drop_step},
     Mutation{"repeat step", 1, repeat_step},
+    Mutation{"make again", 6, make_again},
+    Mutation{"repeat step apart", 6, repeat_step_apart},
+    Mutation{"use other block", 4, use_other_block},
     Mutation{"confuse residence", 1, confuse_residence},
 };
 

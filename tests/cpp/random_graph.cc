@@ -80,6 +80,8 @@ class Generator {
     if (chance(0.3)) spec.workspace = small_size();
     spec.flags.random = chance(0.2);
     spec.flags.collective = chance(0.15);
+    spec.flags.must_not_recompute = chance(0.1);
+    spec.flags.may_skip_updates = chance(0.5);
     const OpId op = unwrap(builder_.add_op(spec));
     for (const BufferId to : created) {
       for (const BufferId from : sources) {

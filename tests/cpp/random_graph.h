@@ -9,8 +9,8 @@
 namespace lowtide {
 
 // 3 to 14 ops over buffers of 1 to 200 bytes: chains of in-place writes, several views of a version, resident buffers
-// with initial content that are updated, resident results, kept buffers, reuses, workspaces, random ops, collectives
-// and explicit edges.
+// with initial content that are updated, resident results, kept buffers, reuses, workspaces, random ops, collectives,
+// ops that must not or cannot fully run again, and explicit edges.
 Graph random_graph(std::mt19937_64& random);
 
 // A uniformly chosen next op at every step, among those whose dependencies have run.

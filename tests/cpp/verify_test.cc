@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lowtide/files.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -121,7 +122,11 @@ const Case kCases[] = {
      [](Plan& p) { p.blocks[3].buffer = BufferId(77); }},
     {"op_missing", ErrorCode::op_missing, "no step runs op 6 'log'",
      [](Plan& p) { p = plan_in_order({0, 1, 2, 3, 4, 5}, {{0, 6}, {0, 3}, {2, 6}, {3, 5}}); }},
-    {"op_repeated", ErrorCode::op_repeated, "step 2 runs op 1 'dropout_' again", [](Plan& p) { p.order[2] = OpId(1); }},
+    {"collective_repeated", ErrorCode::op_repeated, "step 3 runs op 2 'reduce' again, but it talks to other ranks",
+     [](Plan& p) { p = plan_in_order({0, 1, 2, 2, 3, 4, 5, 6}, {{0, 8}, {0, 4}, {2, 8}, {4, 6}}); }},
+    {"update_repeated", ErrorCode::op_repeated,
+     "step 6 runs op 5 'sgd_' again, but it changes buffer 0 'w', which is resident",
+     [](Plan& p) { p = plan_in_order({0, 1, 2, 3, 4, 5, 5, 6}, {{0, 8}, {0, 3}, {2, 8}, {3, 5}}); }},
     {"empty_life", ErrorCode::malformed_life, "block 3 (buffer 3 's') lives [3,3) in a plan of 7 steps",
      [](Plan& p) { p.blocks[3].end = StepIndex(3); }},
     {"life_beyond_the_end", ErrorCode::malformed_life, "lives [2,8)", [](Plan& p) { p.blocks[2].end = StepIndex(8); }},
@@ -150,7 +155,7 @@ const Case kCases[] = {
      "step 1, op 0 'mm' reads version 0 of block 0 (buffer 0 'w'), which holds version 1",
      [](Plan& p) { p = plan_in_order({5, 0, 1, 2, 3, 4, 6}, {{0, 7}, {1, 4}, {3, 7}, {4, 6}}); }},
     {"alias_dropped", ErrorCode::alias_dropped,
-     "step 1, op 1 'dropout_' changes buffer 1 'h' in place, but reads block 1 and writes block 4",
+     "step 1, op 1 'dropout_' writes buffer 1 'h' in block 4, and also uses block 1 of it",
      [](Plan& p) {
        p.blocks.push_back({BufferId(1), StepIndex(1), StepIndex(3), Bytes(256)});
        p.writes[1][0] = BlockId(4);
@@ -195,6 +200,9 @@ const Case kCases[] = {
     {"wrong_bound", ErrorCode::wrong_bound, "no arena is smaller than 257, but its own is 256",
      [](Plan& p) { p.bound = Bytes(257); }},
     {"wrong_time", ErrorCode::wrong_time, "a time of 8, but it is 9", [](Plan& p) { p.time = Nanos(8); }},
+    {"block_made_twice", ErrorCode::block_made_twice,
+     "step 1, op 0 'mm' makes block 1 (buffer 1 'h'), which holds version 0 already",
+     [](Plan& p) { p = plan_in_order({0, 0, 1, 2, 3, 4, 5, 6}, {{0, 8}, {0, 4}, {3, 8}, {4, 6}}); }},
     {"other_graph", ErrorCode::other_graph, "the plan was made for another graph: its fingerprint is ",
      [](Plan& p) { p.provenance.graph = Fingerprint{0, 1}; }},
 };
@@ -210,9 +218,135 @@ TEST(Verify, HasACodeForEachWayOfBeingWrong) {
     EXPECT_THAT(status.error().message, HasSubstr(c.message));
   }
   for (auto code = static_cast<unsigned>(ErrorCode::malformed_plan);
-       code <= static_cast<unsigned>(ErrorCode::other_graph); ++code) {
+       code <= static_cast<unsigned>(ErrorCode::block_made_twice); ++code) {
     EXPECT_TRUE(std::ranges::count(kCases, static_cast<ErrorCode>(code), &Case::code) > 0) << "no case for E" << code;
   }
+}
+
+// A batch norm with dropout, let go after its first use and made again for the second:
+//
+//   op 0 mm      reads x              writes h            buffers  0 x       resident, initial, 64 bytes
+//   op 1 norm    reads h, stats       writes y, stats              1 stats   resident, initial, 64 bytes
+//   op 2 loss    reads y              writes l                     2 h, 3 y  planned, 128 bytes
+//   op 3 back    reads y, l           writes x                     4 l       planned, 64 bytes
+//
+//   steps: 0 mm, 1 norm, 2 loss, 3 mm again into block 5, 4 norm again into block 6, 5 back
+Graph graph_with_norm(OpFlags flags) {
+  GraphBuilder builder;
+  const auto resident = [&](const char* name) {
+    return unwrap(
+        builder.add_buffer({.size = Bytes(64), .residence = Residence::resident, .name = name, .initial = true}));
+  };
+  const BufferId x = resident("x");
+  const BufferId stats = resident("stats");
+  const BufferId h = unwrap(builder.add_buffer({.size = Bytes(128), .name = "h"}));
+  const BufferId y = unwrap(builder.add_buffer({.size = Bytes(128), .name = "y"}));
+  const BufferId l = unwrap(builder.add_buffer({.size = Bytes(64), .name = "l"}));
+  const auto read = [&](BufferId buffer) { return unwrap(builder.add_value(buffer, "u8", {})); };
+  unwrap(builder.add_op({.name = "mm", .reads = {read(x)}, .writes = {h}, .cost = Nanos(5)}));
+  unwrap(builder.add_op(
+      {.name = "norm", .reads = {read(h), read(stats)}, .writes = {y, stats}, .cost = Nanos(7), .flags = flags}));
+  unwrap(builder.add_op({.name = "loss", .reads = {read(y)}, .writes = {l}}));
+  unwrap(builder.add_op({.name = "back", .reads = {read(y), read(l)}, .writes = {x}}));
+  return unwrap(std::move(builder).build());
+}
+
+Plan plan_with_norm_again() {
+  Plan plan;
+  const auto step = [&](std::size_t op, std::vector<BlockId> reads, std::vector<BlockId> writes) {
+    plan.order.emplace_back(op);
+    plan.reads.add(reads);
+    plan.writes.add(writes);
+    plan.workspaces.emplace_back(0);
+  };
+  const auto block = [&](std::size_t buffer, std::size_t begin, std::size_t end, std::optional<Bytes> offset) {
+    plan.blocks.push_back({BufferId(buffer), StepIndex(begin), StepIndex(end), offset});
+  };
+  step(0, {BlockId(0)}, {BlockId(2)});
+  step(1, {BlockId(2), BlockId(1)}, {BlockId(3), BlockId(1)});
+  step(2, {BlockId(3)}, {BlockId(4)});
+  step(0, {BlockId(0)}, {BlockId(5)});
+  step(1, {BlockId(5), BlockId(1)}, {BlockId(6), BlockId(1)});
+  step(3, {BlockId(6), BlockId(4)}, {BlockId(0)});
+  block(0, 0, 6, {});
+  block(1, 0, 6, {});
+  block(2, 0, 2, Bytes(0));
+  block(3, 1, 3, Bytes(128));
+  block(4, 2, 6, Bytes(256));
+  block(2, 3, 5, Bytes(0));
+  block(3, 4, 6, Bytes(128));
+  plan.arena = plan.peak = Bytes(320);  // h and y again, and l
+  plan.resident = Bytes(128);
+  plan.time = Nanos(24);
+  return plan;
+}
+
+TEST(Verify, AcceptsOpsThatRunAgain) {
+  const Graph g = graph_with_norm({.random = true, .may_skip_updates = true});
+  const Plan plan = plan_with_norm_again();
+  EXPECT_EQ(verify(g, plan).ok() ? "" : verify(g, plan).error().message, "");
+  const Status read = verify(g, unwrap(parse_plan(plan_text(plan))));
+  EXPECT_TRUE(read.ok()) << read.error().message;
+}
+
+TEST(Verify, AnOpThatRunsAgainReadsWhatItsFirstRunRead) {
+  const Graph g = graph_with_norm({.may_skip_updates = true});
+  Plan plan = plan_with_norm_again();
+  // "back" runs before the two that run again, and changes what mm reads.
+  plan.order = {OpId(0), OpId(1), OpId(2), OpId(3), OpId(0), OpId(1)};
+  const Plan before = plan;
+  plan.reads = plan.writes = {};
+  for (const std::size_t step : {0, 1, 2, 5, 3, 4}) {
+    plan.reads.add(before.reads[step]);
+    plan.writes.add(before.writes[step]);
+  }
+  plan.reads[3][0] = BlockId(3);
+  plan.blocks[3].end = StepIndex(4);
+  plan.blocks[5].begin = StepIndex(4);
+  plan.blocks[5].end = StepIndex(6);
+  plan.blocks[6].begin = StepIndex(5);
+  const Status status = verify(g, plan);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::wrong_version);
+  EXPECT_THAT(status.error().message,
+              HasSubstr("step 4, op 0 'mm' reads version 0 of block 0 (buffer 0 'x'), which holds version 1"));
+}
+
+TEST(Verify, SaysWhyAnOpMayNotRunAgain) {
+  const std::pair<OpFlags, const char*> kReasons[] = {
+      {{}, "step 4 runs op 1 'norm' again, but it changes buffer 1 'stats', which is resident"},
+      {{.must_not_recompute = true, .may_skip_updates = true}, "again, but it must not be recomputed"},
+      {{.collective = true, .may_skip_updates = true}, "again, but it talks to other ranks"}};
+  for (const auto& [flags, message] : kReasons) {
+    const Status status = verify(graph_with_norm(flags), plan_with_norm_again());
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::op_repeated);
+    EXPECT_THAT(status.error().message, HasSubstr(message));
+  }
+  GraphBuilder builder;
+  const BufferId made = unwrap(builder.add_buffer({.size = Bytes(1), .residence = Residence::resident, .name = "out"}));
+  unwrap(builder.add_op({.name = "make", .writes = {made}, .flags = {.may_skip_updates = true}}));
+  const BufferId text = unwrap(builder.add_buffer({.size = Bytes(1), .name = "text"}));
+  unwrap(builder.add_op({.name = "print", .writes = {text}}));
+  unwrap(builder.add_op({.name = "check"}));
+  unwrap(builder.add_edge(OpId(0), OpId(1)));
+  const Graph g = unwrap(std::move(builder).build());
+  const auto message_of_again = [&](std::size_t op) {
+    Plan plan;
+    plan.order = {OpId(op), OpId(op)};
+    for (int step = 0; step < 2; ++step) {
+      plan.reads.close();
+      if (op < 2) plan.writes.push(BlockId(op));
+      plan.writes.close();
+      plan.workspaces.emplace_back(0);
+    }
+    plan.blocks.push_back({made, StepIndex(0), StepIndex(2), {}});
+    plan.blocks.push_back({text, StepIndex(0), StepIndex(2), Bytes(0)});
+    return verify(g, plan).error().message;
+  };
+  EXPECT_THAT(message_of_again(0), HasSubstr("it makes buffer 0 'out', which is resident"));
+  EXPECT_THAT(message_of_again(1), HasSubstr("an edge orders it"));
+  EXPECT_THAT(message_of_again(2), HasSubstr("it writes no planned buffer"));
 }
 
 TEST(Verify, WhatHasNoBytesHasNoPlace) {
