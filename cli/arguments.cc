@@ -8,6 +8,7 @@
 #include "exit_codes.h"
 #include "lowtide/layout.h"
 #include "lowtide/order.h"
+#include "lowtide/recompute.h"
 
 namespace lowtide::cli {
 namespace {
@@ -62,8 +63,12 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--no-reuse", arguments.no_reuse, "Make no result in the bytes of an operand");
+  command->add_option("--recompute", arguments.recompute, "What chooses ops that run again for a budget, or none")
+      ->type_name("NAME")
+      ->capture_default_str();
   add_output_flags(*command, line);
-  command->footer(list("Orders", order_algorithms()) + "\n" + layouts("Layouts") +
+  command->footer(list("Orders", order_algorithms()) + "\n" + layouts("Layouts") + "\n" +
+                  list("Recompute", recompute_algorithms()) +
                   "\nExamples:\n"
                   "  lowtide plan step.json -o plan.json\n"
                   "  lowtide plan step.json.zst --memory-budget 6GiB --json");

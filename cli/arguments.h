@@ -20,6 +20,7 @@ struct PlanArguments {
   std::string order = PlanOptions().order;
   std::string layout = PlanOptions().layout;
   bool no_reuse = false;
+  std::string recompute = PlanOptions().recompute;
 };
 
 struct VerifyArguments {

@@ -25,6 +25,7 @@ void add_figures(JsonObject& json, const Plan& plan) {
       .add("time_ns", plan.time)
       .add("order", plan.provenance.order)
       .add("layout", plan.provenance.layout)
+      .add("recompute", plan.provenance.recompute)
       .add("lowtide_version", plan.provenance.version);
 }
 
@@ -63,7 +64,10 @@ std::vector<JsonObject> culprits_json(const std::vector<Culprit>& culprits) {
 }
 
 Result<Report> run(const PlanArguments& arguments, Progress& progress) {
-  PlanOptions options{.order = arguments.order, .layout = arguments.layout, .reuse = !arguments.no_reuse};
+  PlanOptions options{.order = arguments.order,
+                      .layout = arguments.layout,
+                      .reuse = !arguments.no_reuse,
+                      .recompute = arguments.recompute};
   if (arguments.memory_budget) {
     const Result<Budget> budget = parse_budget(*arguments.memory_budget);
     if (!budget.ok()) return budget.error();

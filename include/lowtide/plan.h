@@ -41,7 +41,8 @@ struct Block {
 struct Provenance {
   std::string order;  // the algorithms' names; with "auto", of the one whose result was taken
   std::string layout;
-  std::string version;  // of this library
+  std::string version;         // of this library
+  std::string recompute = {};  // the algorithm that chose what runs again; none if nothing does
   // What the plan was made for; none if that is not known. verify() refuses a plan that was made for another graph.
   std::optional<Fingerprint> graph = {};
 };
@@ -55,7 +56,7 @@ struct Plan {
 
   Bytes arena;     // the highest end of any block or workspace
   Bytes peak;      // the most bytes of blocks and workspace alive at any step; never more than the arena
-  Bytes bound;     // proven: no order and layout has a smaller arena; without reuse, none without it
+  Bytes bound;     // proven: no plan that takes no longer has a smaller arena; without reuse, none without it
   Bytes resident;  // all resident buffers
   Nanos time;      // the sum of the ops' costs, of each as often as it runs
   Provenance provenance;
@@ -71,13 +72,18 @@ struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
   bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
+  // What may run again where a budget asks for it (see recompute.h), or "none".
+  std::string recompute = "auto";
   // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order without reuse.
   std::optional<Budget> memory_budget = {};
-  // For the sum of the ops' costs.
+  // For the sum of the ops' costs. Without a memory budget, the smallest plan within it is looked for.
   std::optional<Nanos> latency_budget = {};
 };
 
 // Plans `graph`. What is returned has passed verify() and keeps the budgets. Pure and deterministic.
+//
+// Every op runs once, unless a budget asks for more: where that needs more than the memory budget, the fastest plan
+// within it is taken in which some ops run again; and with a latency budget alone, the smallest plan within that.
 //
 // Errors: E501 unknown algorithm; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step and
 // culprits.

@@ -198,13 +198,15 @@ def plan(
     order: str = "best",
     layout: str = "auto",
     reuse: bool = True,
+    recompute: str = "auto",
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
 ) -> Plan:
     """Plan ``graph``; the plan has passed :func:`verify` and keeps the budgets.
 
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
-    program-order peak. Without ``reuse``, no result is made in the bytes of an operand. Raises
+    program-order peak. Without ``reuse``, no result is made in the bytes of an operand. ``recompute`` names what
+    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. Raises
     :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
     """
 
@@ -253,3 +255,6 @@ def order_algorithms() -> list[tuple[str, str]]:
 
 def layout_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""
+
+def recompute_algorithms() -> list[tuple[str, str]]:
+    """Name and description of each, the default first; besides, ``"none"``."""

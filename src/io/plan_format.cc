@@ -21,7 +21,11 @@ class PlanReader {
             find_section(sections, "figures"), JsonShape::object,
             {{"arena", &arena_}, {"peak", &peak_}, {"bound", &bound_}, {"resident", &resident_}, {"time_ns", &time_}}),
         provenance_(find_section(sections, "provenance"), JsonShape::object,
-                    {{"order", &order_}, {"layout", &layout_}, {"version", &version_}, {"graph", &graph_}}) {}
+                    {{"order", &order_},
+                     {"layout", &layout_},
+                     {"version", &version_},
+                     {"graph", &graph_},
+                     {"recompute", &recompute_}}) {}
 
   Result<Plan> run() {
     if (Status status = read_steps(); !status.ok()) return status.error();
@@ -33,7 +37,7 @@ class PlanReader {
     plan_.bound = Bytes(bound_);
     plan_.resident = Bytes(resident_);
     plan_.time = Nanos(time_);
-    plan_.provenance = {std::string(order_), std::string(layout_), std::string(version_)};
+    plan_.provenance = {std::string(order_), std::string(layout_), std::string(version_), std::string(recompute_)};
     if (!graph_.empty()) {
       plan_.provenance.graph = parse_fingerprint(graph_);
       if (!plan_.provenance.graph) {
@@ -89,6 +93,7 @@ class PlanReader {
   std::string_view order_;
   std::string_view layout_;
   std::string_view version_;
+  std::string_view recompute_;
   std::string_view graph_;
 
   JsonRows steps_;
@@ -114,6 +119,7 @@ void write_plan(const Plan& plan, JsonWriter& out) {
   out.field("order", plan.provenance.order);
   out.field("layout", plan.provenance.layout);
   out.field("version", plan.provenance.version);
+  if (!plan.provenance.recompute.empty()) out.field("recompute", plan.provenance.recompute);
   if (plan.provenance.graph) out.field("graph", fingerprint_text(*plan.provenance.graph));
   out.close_row();
 

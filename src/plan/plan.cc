@@ -9,66 +9,12 @@
 #include "lowtide/order.h"
 #include "lowtide/verify.h"
 #include "order/algorithms.h"
-#include "plan/items.h"
+#include "plan/arrange.h"
+#include "plan/peak_report.h"
+#include "plan/traded.h"
 
 namespace lowtide {
 namespace {
-
-constexpr std::size_t kCulprits = 8;
-constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
-
-// One block for each buffer, and a place for each workspace.
-Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
-  const std::vector<LayoutItem> items = items_of(graph, plan.order, lifetimes);
-  const Result<NamedLayout> made = lay_out(items, {.algorithm = algorithm, .steps = kLayoutSteps});
-  if (!made.ok()) return made.error();
-  plan.provenance.layout = made->algorithm;
-  plan.arena = made->layout.arena;
-  auto offset = made->layout.offsets.begin();
-  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
-    const Life& life = lifetimes.lives[id.index()];
-    plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
-    if (graph.buffer(id).planned() && lifetimes.places[id.index()] == id) plan.blocks.back().offset = *offset++;
-  }
-  for (Block& block : plan.blocks) {
-    const BufferId place = lifetimes.places[block.buffer.index()];
-    if (place != block.buffer) block.offset = plan.blocks[place.index()].offset;
-  }
-  for (const OpId op : plan.order) {
-    plan.workspaces.push_back(graph.op(op).workspace > Bytes(0) ? *offset++ : Bytes(0));
-  }
-  return Done{};
-}
-
-// Block i stands in for buffer i wherever that is read or written.
-void bind_operands(const Graph& graph, Plan& plan) {
-  const auto block_of = [&](VersionId version) { return BlockId(graph.version(version).buffer.index()); };
-  for (const OpId id : plan.order) {
-    const Op op = graph.op(id);
-    for (const ValueId read : op.reads) plan.reads.push(block_of(graph.value(read).version));
-    plan.reads.close();
-    for (const VersionId write : op.writes) plan.writes.push(block_of(write));
-    plan.writes.close();
-    plan.time += op.cost;
-  }
-}
-
-struct Arranged {
-  Plan plan;  // all but what each step reads and writes
-  Lifetimes lives;
-};
-Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, std::string_view layout) {
-  Result<Lifetimes> lives = lifetimes(graph, found.order);
-  if (!lives.ok()) return lives.error();
-  Arranged made{{}, *std::move(lives)};
-  made.plan.order = std::move(found.order);
-  made.plan.peak = made.lives.peak;
-  made.plan.bound = found.bound;
-  made.plan.resident = graph.resident_bytes();
-  made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
-  if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
-  return made;
-}
 
 Result<Bytes> program_peak(const Graph& graph) {
   const Result<Lifetimes> lives = lifetimes(graph, first_to_last(graph.num_ops()));
@@ -99,38 +45,38 @@ Result<Bytes> resolve_memory_budget(const Graph& graph, const Budget& budget) {
   return resolve(budget, graph.resident_bytes() + *eager);
 }
 
-Infeasible conflict(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan) {
-  return {plan.resident + plan.bound, lifetimes.peak_step,
-          largest_at(graph, plan.order, lifetimes, lifetimes.peak_step, kCulprits)};
-}
-
 std::string amount(Bytes bytes) {
   return words(format_bytes(bytes), " (", bytes, " bytes)");
 }
 
-Status check_memory(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan, Bytes budget) {
+// Where the peak is, and who holds it.
+std::string peak_words(const Graph& graph, const Plan& plan, const Infeasible& why) {
+  if (plan.order.empty()) return "";
+  const Op op = graph.op(plan.order[why.step.index()]);
+  std::string text = words("; the peak is at step ", why.step, ", op '", op.name, "'");
+  if (!op.source.empty()) text += words(" (", op.source, ")");
+  for (std::size_t i = 0; i < why.culprits.size(); ++i) {
+    text += words(i == 0 ? ", held by " : ", ", why.culprits[i].name, " ", format_bytes(why.culprits[i].size));
+  }
+  return text;
+}
+
+Status check_memory(const Graph& graph, const Plan& plan, Infeasible why, const PlanOptions& options, Bytes budget) {
   const Bytes needed = plan.resident + plan.arena;
   if (needed <= budget) return Done{};
-  Infeasible why = conflict(graph, lifetimes, plan);
-  std::string message = words("the memory budget is ", amount(budget), ", but the plan needs ", amount(needed), ": ",
-                              format_bytes(plan.resident), " resident and an arena of ", format_bytes(plan.arena),
-                              "; no order and layout of these ops needs less than ", amount(why.bound), " in all");
-  if (!plan.order.empty()) {
-    const Op op = graph.op(plan.order[why.step.index()]);
-    message += words("; the peak is at step ", why.step, ", op '", op.name, "'");
-    if (!op.source.empty()) message += words(" (", op.source, ")");
-  }
-  for (std::size_t i = 0; i < why.culprits.size(); ++i) {
-    message += words(i == 0 ? ", held by " : ", ", why.culprits[i].name, " ", format_bytes(why.culprits[i].size));
-  }
+  const std::string_view what = options.recompute == "none" ? "; no order and layout of these ops needs less than "
+                                                            : "; whatever runs again, no plan needs less than ";
+  std::string message = words("the memory budget is ", amount(budget), ", but the ",
+                              options.recompute == "none" ? "plan" : "smallest plan found", " needs ", amount(needed),
+                              ": ", format_bytes(plan.resident), " resident and an arena of ", format_bytes(plan.arena),
+                              what, amount(why.bound), " in all", peak_words(graph, plan, why));
   return Error{ErrorCode::memory_infeasible, std::move(message), std::move(why)};
 }
 
-Status check_latency(const Graph& graph, const Lifetimes& lifetimes, const Plan& plan, Nanos budget) {
+Status check_latency(const Plan& plan, Infeasible why, Nanos budget) {
   if (plan.time <= budget) return Done{};
   return Error{ErrorCode::latency_infeasible,
-               words("the latency budget is ", budget, " ns, but the ops take ", plan.time, " ns together"),
-               conflict(graph, lifetimes, plan)};
+               words("the latency budget is ", budget, " ns, but the plan takes ", plan.time, " ns"), std::move(why)};
 }
 
 Result<Plan> plan_without_reuse(const Graph& graph, PlanOptions options) {
@@ -175,14 +121,24 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
                                   ? arrange_best(graph, *found, options.layout)
                                   : arrange(graph, options.order, *std::move(found), options.layout);
   if (!arranged.ok()) return arranged.error();
-  Plan& plan = arranged->plan;
-  bind_operands(graph, plan);
+  bind_operands(graph, arranged->plan);
+  Traded chosen{std::move(arranged->plan), {}};
+  chosen.peak = report_peak(graph, arranged->lives, chosen.plan);
 
-  if (Status status = check_memory(graph, arranged->lives, plan, memory_budget); !status.ok()) return status.error();
-  if (Status status = check_latency(graph, arranged->lives, plan, options.latency_budget.value_or(Nanos::max()));
-      !status.ok()) {
+  const Nanos latency_budget = options.latency_budget.value_or(Nanos::max());
+  const bool too_large = chosen.plan.resident + chosen.plan.arena > memory_budget;
+  const bool time_to_spend = !options.memory_budget && options.latency_budget && chosen.plan.time > Nanos(0);
+  if (options.recompute != "none" && (too_large || (time_to_spend && chosen.plan.time <= latency_budget))) {
+    Result<Traded> traded = too_large ? fastest_within(graph, chosen.plan.order, options, memory_budget)
+                                      : smallest_within(graph, chosen.plan.order, options, latency_budget);
+    if (!traded.ok()) return traded.error();
+    if (too_large || traded->plan.arena < chosen.plan.arena) chosen = *std::move(traded);
+  }
+  Plan& plan = chosen.plan;
+  if (Status status = check_memory(graph, plan, chosen.peak, options, memory_budget); !status.ok()) {
     return status.error();
   }
+  if (Status status = check_latency(plan, chosen.peak, latency_budget); !status.ok()) return status.error();
   if (Status status = verify(graph, plan); !status.ok()) return status.error();
   plan.provenance.graph = fingerprint(graph);
   return std::move(plan);

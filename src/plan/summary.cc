@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <set>
 #include <span>
 
 #include "graph/words.h"
@@ -34,6 +35,13 @@ std::string table(std::span<const Culprit> holders) {
                   "  ", holder.role, std::string(role_width - holder.role.size() + 2, ' '), holder.name);
   }
   return text;
+}
+
+// How many of the steps run an op again.
+std::string recomputed(const Plan& plan) {
+  if (plan.provenance.recompute.empty()) return "";
+  std::set<OpId> ops(plan.order.begin(), plan.order.end());
+  return words(", recompute ", plan.provenance.recompute, " (", plan.order.size() - ops.size(), " of the steps)");
 }
 
 }  // namespace
@@ -86,7 +94,7 @@ std::string summary(const Plan& plan) {
   const std::string shares(figures.data());
   std::snprintf(figures.data(), figures.size(), "%.3f ms", static_cast<double>(plan.time.count()) / 1e6);
   return words("plan      ", plan.order.size(), " steps, order ", plan.provenance.order, ", layout ",
-               plan.provenance.layout, ", lowtide ", plan.provenance.version, "\n", "memory    ",
+               plan.provenance.layout, recomputed(plan), ", lowtide ", plan.provenance.version, "\n", "memory    ",
                format_bytes(plan.resident + plan.arena), " = ", format_bytes(plan.resident), " resident + ",
                format_bytes(plan.arena), " arena\n", "arena     peak ", format_bytes(plan.peak), ", bound ",
                format_bytes(plan.bound), shares, "\n", "time      ", figures.data(), " predicted");

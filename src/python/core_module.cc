@@ -25,6 +25,7 @@
 #include "lowtide/ops.h"
 #include "lowtide/order.h"
 #include "lowtide/plan.h"
+#include "lowtide/recompute.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
 #include "order/model_program.h"
@@ -270,9 +271,10 @@ void bind_plan(nb::module_& m) {
 
 using MemoryBudget = std::variant<std::uint64_t, double>;  // bytes, or a share
 
-HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse,
+HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse, std::string recompute,
                    std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns) {
-  PlanOptions options{.order = std::move(order), .layout = std::move(layout), .reuse = reuse};
+  PlanOptions options{
+      .order = std::move(order), .layout = std::move(layout), .reuse = reuse, .recompute = std::move(recompute)};
   if (memory_budget) {
     const auto* bytes = std::get_if<std::uint64_t>(&*memory_budget);
     options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
@@ -322,7 +324,7 @@ NB_MODULE(_core, m) {
   bind_plan(m);
   bind_watch(m);
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
-        "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
+        "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
@@ -352,6 +354,7 @@ NB_MODULE(_core, m) {
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
+  m.def("recompute_algorithms", [] { return listed(recompute_algorithms()); });
 }
 
 }  // namespace lowtide::python

@@ -73,7 +73,7 @@ def test_help_shows_commands_and_exit_codes(tmp_path: Path) -> None:
 
 def test_plan_lists_every_algorithm(tmp_path: Path) -> None:
     text = run("plan", "--help", cwd=tmp_path).stdout
-    for name, description in _core.order_algorithms() + _core.layout_algorithms():
+    for name, description in _core.order_algorithms() + _core.layout_algorithms() + _core.recompute_algorithms():
         assert f"  {name}: {description}\n" in text
     text = run("pack", "--help", cwd=tmp_path).stdout
     for name, description in _core.layout_algorithms():
@@ -134,6 +134,7 @@ PLAN_FIGURES = {
     "time_ns": 3000,
     "order": "best",
     "layout": "first_fit",  # reaches the bound, and so nothing else is tried
+    "recompute": "",
     "lowtide_version": lowtide.__version__,
 }
 

@@ -1,0 +1,63 @@
+#include "plan/arrange.h"
+
+#include <utility>
+
+#include "lowtide/layout.h"
+#include "plan/items.h"
+
+namespace lowtide {
+namespace {
+
+constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
+
+// One block for each buffer, and a place for each workspace.
+Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
+  const std::vector<LayoutItem> items = items_of(graph, plan.order, lifetimes);
+  const Result<NamedLayout> made = lay_out(items, {.algorithm = algorithm, .steps = kLayoutSteps});
+  if (!made.ok()) return made.error();
+  plan.provenance.layout = made->algorithm;
+  plan.arena = made->layout.arena;
+  auto offset = made->layout.offsets.begin();
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Life& life = lifetimes.lives[id.index()];
+    plan.blocks.push_back({id, life.begin, life.end, std::nullopt});
+    if (graph.buffer(id).planned() && lifetimes.places[id.index()] == id) plan.blocks.back().offset = *offset++;
+  }
+  for (Block& block : plan.blocks) {
+    const BufferId place = lifetimes.places[block.buffer.index()];
+    if (place != block.buffer) block.offset = plan.blocks[place.index()].offset;
+  }
+  for (const OpId op : plan.order) {
+    plan.workspaces.push_back(graph.op(op).workspace > Bytes(0) ? *offset++ : Bytes(0));
+  }
+  return Done{};
+}
+
+}  // namespace
+
+void bind_operands(const Graph& graph, Plan& plan) {
+  const auto block_of = [&](VersionId version) { return BlockId(graph.version(version).buffer.index()); };
+  for (const OpId id : plan.order) {
+    const Op op = graph.op(id);
+    for (const ValueId read : op.reads) plan.reads.push(block_of(graph.value(read).version));
+    plan.reads.close();
+    for (const VersionId write : op.writes) plan.writes.push(block_of(write));
+    plan.writes.close();
+    plan.time += op.cost;
+  }
+}
+
+Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, std::string_view layout) {
+  Result<Lifetimes> lives = lifetimes(graph, found.order);
+  if (!lives.ok()) return lives.error();
+  Arranged made{{}, *std::move(lives)};
+  made.plan.order = std::move(found.order);
+  made.plan.peak = made.lives.peak;
+  made.plan.bound = found.bound;
+  made.plan.resident = graph.resident_bytes();
+  made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
+  if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
+  return made;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,72 @@
+#include "search/drops.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace lowtide {
+namespace {
+
+constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+Choice keep_all(const Replays& replays) {
+  Choice choice(replays.num_items(), Fate::stays);
+  for (const Item item : replays.candidates) {
+    if (!replays.used_late[item]) choice[item] = Fate::dropped;
+  }
+  return choice;
+}
+
+const Runs& Dropping::runs_of(Choice& choice) {
+  while (!make_runs(choice)) {
+  }
+  return runs_;
+}
+
+bool Dropping::make_runs(Choice& choice) {
+  const Replays& r = *replays_;
+  runs_.clear();
+  for (Item item = 0; item < r.num_items(); ++item) made_[item] = choice[item] == Fate::stays ? kForEver : -1;
+  for (Position p = 0; p < r.turn; ++p) runs_.push_back({p, false});
+  for (Position p = r.turn; p < r.num_ops(); ++p) {
+    for (const Item item : r.takes[p]) {
+      if (made_[item] < p && !make_again(item, p, choice)) return false;
+    }
+    runs_.push_back({p, false});
+  }
+  return true;
+}
+
+// Depth first, without recursion: chains are as long as graphs are deep.
+bool Dropping::make_again(Item item, Position slot, Choice& choice) {
+  const Replays& r = *replays_;
+  struct Open {
+    Unit unit;
+    std::size_t next;  // of what it needs
+    Item wanted;
+  };
+  std::vector<Open> open = {{r.made_by[item], 0, item}};
+  while (!open.empty()) {
+    Open& top = open.back();
+    if (top.next == 0 && slot > r.until[top.unit]) {
+      for (const Item given : r.gives[top.unit]) choice[given] = Fate::stays;
+      return false;
+    }
+    const std::span<const Item> needs = r.needs[top.unit];
+    while (top.next < needs.size() && made_[needs[top.next]] >= slot) ++top.next;
+    if (top.next < needs.size()) {
+      const Item needed = needs[top.next++];
+      open.push_back({r.made_by[needed], 0, needed});
+      continue;
+    }
+    for (const Position member : r.members[top.unit]) runs_.push_back({member, true});
+    for (const Item given : r.gives[top.unit]) {
+      made_[given] = choice[given] == Fate::dropped_always ? std::max<std::int64_t>(made_[given], slot) : kForEver;
+    }
+    open.pop_back();
+  }
+  return true;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,40 @@
+// drops.h: what is dropped at the turn, and what then runs again, and when.
+//
+// A *choice* says for each item whether it stays as long as anybody needs it, or is dropped after its last early use.
+// What is dropped is made again right before its first late use, and then stays; or, dropped always, is made again for
+// each late use. To make it again, what that needs must be there: what was dropped of it is made again first.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "search/replays.h"
+
+namespace lowtide {
+
+enum class Fate : std::uint8_t { stays, dropped, dropped_always };
+using Choice = std::vector<Fate>;  // by item; only candidates may be dropped
+
+// Nothing is dropped that is used late. What is not, is dropped: where it is needed to make something else again, it is
+// made again too.
+Choice keep_all(const Replays& replays);
+
+// Makes the runs of choices.
+class Dropping {
+ public:
+  explicit Dropping(const Replays& replays) : replays_(&replays), made_(replays.num_items()) {}
+
+  // What cannot be made again when it is needed, because something that it is made from has changed by then, stays: the
+  // choice is mended. The runs stay valid until the next call.
+  const Runs& runs_of(Choice& choice);
+
+ private:
+  bool make_runs(Choice& choice);
+  bool make_again(Item item, Position slot, Choice& choice);
+
+  const Replays* replays_;
+  std::vector<std::int64_t> made_;  // by item: the last position before which it is there
+  Runs runs_;
+};
+
+}  // namespace lowtide

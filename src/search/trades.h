@@ -1,0 +1,37 @@
+// trades.h: what can be had for how much: points of a front, as runs.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "lowtide/graph.h"
+#include "lowtide/limit.h"
+#include "lowtide/recompute.h"
+#include "lowtide/status.h"
+#include "search/replays.h"
+
+namespace lowtide {
+
+struct Trade {
+  std::int64_t cost = 0;  // of what runs again
+  std::int64_t peak = 0;
+  Runs runs;
+};
+using Trades = std::vector<Trade>;  // from the lowest cost and highest peak to the highest cost and lowest peak
+
+// Only those that no other one beats, sorted; of equal ones the first.
+Trades best_of(Trades trades);
+
+struct TradeAlgorithm : RecomputeAlgorithm {
+  Trades (*run)(const Graph& graph, const Replays& replays, Work& work);
+};
+
+// E501 with the names there are, if `name` is none of them.
+Result<TradeAlgorithm> find_trades(std::string_view name);
+
+// Lagrangian cuts, a dynamic program over segments, greedy drops and annealing, in this order and as far as the work
+// goes. What is found does not depend on any budget.
+Trades auto_trades(const Graph& graph, const Replays& replays, Work& work);
+
+}  // namespace lowtide

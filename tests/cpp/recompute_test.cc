@@ -1,0 +1,157 @@
+#include "rewrite/recompute.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "full_size.h"
+#include "gmock/gmock.h"
+#include "graph/words.h"
+#include "gtest/gtest.h"
+#include "lowtide/lifetimes.h"
+#include "lowtide/order.h"
+#include "lowtide/plan.h"
+#include "lowtide/verify.h"
+#include "makers.h"
+#include "order/algorithms.h"
+#include "plan/arrange.h"
+#include "random_graph.h"
+#include "search/drops.h"
+#include "search/trade_bound.h"
+#include "search/trades.h"
+#include "small_steps.h"
+#include "training_graph.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+using ::testing::ElementsAre;
+
+// The picture of replays.h.
+Graph chain() {
+  return graph_of(std::vector<Maker>{{100}, {60, {0}}, {10, {1}}, {10, {2}}, {10, {1, 3}}, {10, {0, 4}}});
+}
+
+// "0 1 0'": what runs again has a mark.
+std::string text(const Runs& runs) {
+  std::string all;
+  for (const auto& [op, again] : runs) all += words(all.empty() ? "" : " ", op, again ? "'" : "");
+  return all;
+}
+
+TEST(Replays, Chain) {
+  const Graph graph = chain();
+  const Replays replays = to_replays(graph, first_to_last(6));
+  ASSERT_EQ(replays.turn, 3u);
+  Choice choice = keep_all(replays);
+  choice[1] = Fate::dropped;
+  Dropping dropping(replays);
+  EXPECT_EQ(text(dropping.runs_of(choice)), "0 1 2 3 1' 4 5");
+  choice[0] = Fate::dropped;
+  EXPECT_EQ(text(dropping.runs_of(choice)), "0 1 2 3 0' 1' 4 5");
+}
+
+// The picture of recompute.h.
+TEST(Recompute, InPlace) {
+  GraphBuilder builder;
+  const BufferId x = unwrap(builder.add_buffer(
+      {.size = Bytes(64), .residence = Residence::resident, .role = Role::input, .name = "x", .initial = true}));
+  const BufferId h = unwrap(builder.add_buffer({.size = Bytes(64), .name = "h"}));
+  const BufferId y = unwrap(builder.add_buffer({.size = Bytes(64), .name = "y"}));
+  const BufferId z = unwrap(builder.add_buffer({.size = Bytes(64), .name = "z"}));
+  const BufferId g = unwrap(builder.add_buffer({.size = Bytes(64), .name = "g"}));
+  const auto shown = [&](BufferId buffer) { return unwrap(builder.add_value(buffer, "u8", {})); };
+  unwrap(builder.add_op({.name = "linear", .reads = {shown(x)}, .writes = {h}}));
+  unwrap(builder.add_op({.name = "relu_", .reads = {shown(h)}, .writes = {h}}));
+  unwrap(builder.add_op({.name = "mul", .reads = {shown(h)}, .writes = {y}}));
+  unwrap(builder.add_op({.name = "f", .reads = {shown(y)}, .writes = {z}}));
+  unwrap(builder.add_op({.name = "g", .reads = {shown(z), shown(h)}, .writes = {g}}));
+  const Graph graph = unwrap(std::move(builder).build());
+
+  const std::vector<OpId> steps = {OpId(0), OpId(1), OpId(2), OpId(3), OpId(0), OpId(1), OpId(4)};
+  const Rewritten rewritten = unwrap(run_again(graph, steps));
+  EXPECT_EQ(rewritten.op_of, steps);
+  EXPECT_EQ(rewritten.graph.num_ops(), 7u);
+  EXPECT_EQ(rewritten.graph.num_buffers(), 6u);
+  EXPECT_EQ(rewritten.buffer_of.back(), h);
+  EXPECT_THAT(rewritten.reads[6], ElementsAre(z, BufferId(5)));
+  const Lifetimes lives = unwrap(lifetimes(rewritten.graph, first_to_last(7)));
+  EXPECT_EQ(lives.lives[h.index()], (Life{StepIndex(0), StepIndex(3)}));
+  EXPECT_EQ(lives.lives[5], (Life{StepIndex(4), StepIndex(7)}));
+}
+
+// By a random choice of what is dropped: what the search expects is what the rewritten graph needs, and a right plan.
+void expect_as_evaluated(const Graph& graph, std::span<const OpId> order, std::mt19937_64& random) {
+  const Replays replays = to_replays(graph, order);
+  Choice choice = keep_all(replays);
+  for (const Item item : replays.candidates) choice[item] = static_cast<Fate>(random() % 3);
+  Dropping dropping(replays);
+  const Runs runs = needed_runs(replays, dropping.runs_of(choice));
+  const Outcome outcome = Evaluation(replays).of(runs);
+  std::vector<OpId> steps;
+  for (const Run& run : runs) steps.push_back(replays.order[run.op]);
+  const Rewritten rewritten = unwrap(run_again(graph, steps));
+  Arranged arranged =
+      unwrap(arrange(rewritten.graph, "best", {first_to_last(rewritten.graph.num_ops()), Bytes(0)}, "greedy_by_size"));
+  EXPECT_EQ(static_cast<std::int64_t>(arranged.plan.peak.count()), outcome.peak);
+  bind_operands(rewritten.graph, arranged.plan);
+  const Plan plan = plan_of_original(graph, rewritten, arranged.plan);
+  const Status status = verify(graph, plan);
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+  std::uint64_t time = 0;
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) time += graph.op(id).cost.count();
+  if (replays.costs_are_times) {
+    EXPECT_EQ(plan.time.count(), time + static_cast<std::uint64_t>(outcome.cost));
+  }
+}
+
+TEST(Recompute, NeedsWhatTheSearchExpects) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    const Graph graph = random_graph(random);
+    expect_as_evaluated(graph, random_order(graph, random), random);
+    if (HasFailure()) FAIL() << "graph " << i;
+  }
+  for (const std::size_t ops : {40u, 100u, 300u, 1000u}) {
+    const Graph graph = training_graph(ops);
+    for (int i = 0; i < 20; ++i) expect_as_evaluated(graph, first_to_last(graph.num_ops()), random);
+  }
+}
+
+// Costs and peaks of the trades are real, and the bound is below all that any plan reaches.
+TEST(Recompute, EveryPlanOfSmallSteps) {
+  const int steps = full_size() ? 3000 : 150;
+  std::mt19937_64 random(7);
+  int points = 0;
+  int best = 0;
+  for (int i = 0; i < steps; ++i) {
+    const Graph graph = small_step(random);
+    const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
+    const Replays replays = to_replays(graph, order);
+    Work work = Work::unlimited();
+    const TradeBound bound(graph, replays, work);
+    Work search(20'000'000);
+    const Trades trades = auto_trades(graph, replays, search);
+    ASSERT_FALSE(trades.empty());
+    for (std::int64_t peak = 10; peak <= replays.peak; peak += 10) {
+      const std::optional<std::int64_t> least = least_cost_within(graph, peak);
+      if (least) {
+        EXPECT_LE(bound.least_peak(*least), peak) << "step " << i << ", cost " << *least;
+      }
+      const auto found = std::ranges::find_if(trades, [&](const Trade& trade) { return trade.peak <= peak; });
+      if (found == trades.end()) continue;
+      ASSERT_TRUE(least) << "step " << i << ", peak " << peak << ": a trade where no plan is";
+      EXPECT_GE(found->cost, *least) << "step " << i << ", peak " << peak;
+      ++points;
+      best += found->cost == *least ? 1 : 0;
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(best, points * 9 / 10) << "best trades of " << points;
+  RecordProperty("best_trades", best);
+  std::printf("%d of %d trades are the best there are\n", best, points);
+}
+
+}  // namespace
+}  // namespace lowtide
