@@ -26,6 +26,7 @@ class GraphFile:
         self.values: list[dict[str, Any]] = content["values"]
         self.ops: list[dict[str, Any]] = content["ops"]
         self.edges: list[dict[str, int]] = content.get("edges", [])
+        self.reuses: list[dict[str, int]] = content.get("reuses", [])
 
     def reads(self, op: int) -> list[int]:
         return [self.values[value]["buffer"] for value in self.ops[op].get("reads", [])]

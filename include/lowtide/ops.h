@@ -12,6 +12,9 @@ namespace lowtide {
 struct HiddenWrites {
   std::optional<std::uint32_t> condition;  // only when this argument is true; always, if none
   std::span<const std::uint32_t> arguments;
+  // Given None for these, it has the same results and asks for the same memory, if it has another operand of their
+  // dtype.
+  bool optional = false;
 };
 
 struct OpFacts {

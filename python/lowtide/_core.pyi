@@ -136,20 +136,29 @@ class Plan:
         """
 
     def buffer_offset(self, buffer: int) -> int | None:
-        """Where ``buffer`` lies in the arena; ``None`` if it is resident."""
+        """Where ``buffer`` lies in the arena, the first time if it is made again; ``None`` if it is resident."""
 
     def buffer_life(self, buffer: int) -> tuple[int, int]: ...
     def workspace_offset(self, step: int) -> int:
         """Where the workspace of the op at ``step`` lies; 0 if it has none."""
 
+    def block_buffers(self) -> list[int]:
+        """By block: the buffer that it stands in for.
+
+        Block i stands in for buffer i; further ones for buffers that are made again.
+        """
+
+    def step_blocks(self, step: int) -> list[int]:
+        """The blocks that the op at ``step`` reads, then those that it writes."""
+
     def offsets(self) -> list[int]:
-        """By buffer; -1 if resident."""
+        """By block; -1 if resident."""
 
     def begins(self) -> list[int]:
-        """By buffer."""
+        """By block."""
 
     def ends(self) -> list[int]:
-        """By buffer."""
+        """By block."""
 
     def workspace_offsets(self) -> list[int]:
         """By step."""
@@ -221,6 +230,12 @@ def parse_duration_ns(text: str) -> int:
 
 def format_bytes(count: int) -> str:
     """``"6.00 GiB"``."""
+
+def op_hidden_writes_are_optional(name: str) -> bool:
+    """Whether an op, given ``None`` for these arguments, has the same results and asks for the same memory.
+
+    It needs another operand of their dtype for that.
+    """
 
 def op_hidden_writes(name: str) -> tuple[int | None, list[int]]:
     """Arguments that an op writes although its schema does not say so.

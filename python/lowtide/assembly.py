@@ -11,7 +11,17 @@ import torch
 from . import _core, _torch
 from .errors import CaptureError
 from .interrupts import signals_held
-from .lowering import CLONE, Lowered, Operator, is_collective, is_effect, is_random, reuses
+from .lowering import (
+    CLONE,
+    Lowered,
+    Operator,
+    is_collective,
+    is_effect,
+    is_random,
+    optional_updates,
+    reuses,
+    runs_once,
+)
 from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
 from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
@@ -138,6 +148,8 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             random=is_random(operator),
             mutating=bool(operator.writes),
             collective=is_collective(operator),
+            must_not_recompute=runs_once(operator),
+            may_skip_updates=bool(optional_updates(operator, lowered.buffers)),
             source=operator.where.source,
             module=operator.where.module,
         )
@@ -167,6 +179,7 @@ class Program:
 
     runtime: _torch.Program
     operators: list[int]  # by call: which operator it is
+    buffers: list[int]  # by buffer of the runtime: which of the step's it stands for
 
 
 def assemble(
@@ -176,62 +189,80 @@ def assemble(
     numbers: Sequence[int | float],
     guard: MemoryGuard = OFF,
 ) -> Program:
-    """Builds the program of a verified plan: tensors at their planned addresses, calls in planned order."""
+    """Builds the program of a verified plan: tensors at their planned addresses, calls in planned order.
+
+    The runtime has a buffer for each block of the plan: the step's own buffers come first, in their order.
+    """
     runtime = _torch.Program(plan.arena_bytes, guard.level)
-    ends = plan.ends()
+    buffers = plan.block_buffers()
+    own = list(range(len(lowered.buffers)))
+    assert buffers[: len(own)] == own, "block i stands in for buffer i"
     offsets = [offset + guard.margin for offset in plan.offsets()]
     workspaces = [offset + guard.margin for offset in plan.workspace_offsets()]
-    for buffer, offset in zip(lowered.buffers, offsets, strict=True):
-        runtime.add_buffer(buffer.kind, buffer.nbytes, offset if buffer.kind == "planned" else 0)
-    values: dict[Ref, int] = {}
-
-    def value(ref: Ref) -> int:
-        if ref not in values:
-            values[ref] = runtime.add_value(ref.buffer, ref.dtype, ref.sizes, ref.strides, ref.offset)
-        return values[ref]
-
-    def describe(argument: Any) -> tuple[str, Any]:
-        if argument is DEFAULT:
-            return ("default", None)
-        if isinstance(argument, Ref):
-            return ("value", value(argument))
-        if isinstance(argument, Number):
-            return ("number", argument.index)
-        if isinstance(argument, (list, tuple)) and any(isinstance(i, (Ref, Number)) for i in argument):
-            return ("list", [describe(item) for item in argument])
-        return ("constant", argument)
-
     ending: dict[int, list[int]] = {}
-    for index, buffer in enumerate(lowered.buffers):
-        if buffer.kind == "planned" and ends[index] > 0:
-            ending.setdefault(ends[index] - 1, []).append(index)
+    for block, end in enumerate(plan.ends()):
+        buffer = lowered.buffers[buffers[block]]
+        planned = buffer.kind == "planned"
+        runtime.add_buffer(buffer.kind, buffer.nbytes, offsets[block] if planned else 0)
+        if planned and end > 0:
+            ending.setdefault(end - 1, []).append(block)
+    values: dict[tuple[int, Ref], int] = {}
+    first_call: dict[int, int] = {}  # by operator
 
-    for step, index in enumerate(plan.order):
+    def value(block: int, ref: Ref) -> int:
+        if (block, ref) not in values:
+            values[block, ref] = runtime.add_value(block, ref.dtype, ref.sizes, ref.strides, ref.offset)
+        return values[block, ref]
+
+    def add_call(step: int, index: int, block_of: dict[int, int]) -> None:
+        """`block_of` gives the block of each of the operator's buffers at this step."""
         operator, profile = lowered.operators[index], profiles[index]
+        first = first_call.setdefault(index, step)
+        left_out = optional_updates(operator, lowered.buffers) if first != step else []
+
+        def describe(argument: Any) -> tuple[str, Any]:
+            if argument is DEFAULT:
+                return ("default", None)
+            if isinstance(argument, Ref):
+                return ("value", value(block_of[argument.buffer], argument))
+            if isinstance(argument, Number):
+                return ("number", argument.index)
+            if isinstance(argument, (list, tuple)) and any(isinstance(i, (Ref, Number)) for i in argument):
+                return ("list", [describe(item) for item in argument])
+            return ("constant", argument)
+
+        def result(ref: Ref | None) -> int:
+            return -1 if ref is None or ref.buffer in lowered.absent else value(block_of[ref.buffer], ref)
+
         requests: list[tuple[int, int]] = []
         for request in profile.requests:
             ref = operator.results[request.result] if request.result >= 0 else None
             if ref is not None and operator.made[request.result] and lowered.buffers[ref.buffer].kind == "planned":
-                requests.append((request.bytes, offsets[ref.buffer]))
+                requests.append((request.bytes, offsets[block_of[ref.buffer]]))
             elif request.result < 0 and request.offset >= 0:
                 requests.append((request.bytes, workspaces[step] + request.offset))
             else:
                 requests.append((request.bytes, -1))
+        pairs = [(block_of[source], block_of[made]) for source, made in reuses(operator, lowered.buffers)]
         runtime.add_call(
             operator.target._schema.name,
             operator.target._schema.overload_name,
-            [describe(argument) for argument in operator.arguments],
-            [-1 if ref is None or ref.buffer in lowered.absent else value(ref) for ref in operator.results],
+            [describe(None if i in left_out else argument) for i, argument in enumerate(operator.arguments)],
+            [result(ref) for ref in operator.results],
             requests,
             ending.get(step, []),
-            operator.writes,
-            [pair for pair in reuses(operator, lowered.buffers) if offsets[pair[0]] == offsets[pair[1]]],
+            [] if left_out else [block_of[buffer] for buffer in operator.writes],
+            [pair for pair in pairs if offsets[pair[0]] == offsets[pair[1]]],
             (workspaces[step], profile.workspace),
             operator.grad_mode,
             _core.op_leaves_results_unwritten(operator.target._schema.name),
             operator.target is CLONE,
+            first if first != step and is_random(operator) else -1,
         )
+
+    for step, index in enumerate(plan.order):
+        add_call(step, index, {buffers[block]: block for block in plan.step_blocks(step)})
     for ref in lowered.outputs:
-        runtime.add_output(value(ref))
+        runtime.add_output(value(ref.buffer, ref))
     runtime.finish(list(numbers))
-    return Program(runtime, list(plan.order))
+    return Program(runtime, plan.order, buffers)

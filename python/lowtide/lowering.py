@@ -26,6 +26,7 @@ from .update_template import Number, UpdateTemplate
 
 CLONE = torch.ops.aten.clone.default
 DETACH = torch.ops.aten.detach.default
+_PURE_NAMESPACES = ("aten", "prims")  # what their operators do is in their schemas
 _COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional")
 
 
@@ -353,6 +354,30 @@ def is_random(operator: Operator) -> bool:
         if schema.name == "dropout_p":
             return bool(argument) and isinstance(argument, float)
     return True
+
+
+def runs_once(operator: Operator) -> bool:
+    """Whether a second run could be seen: by the world, or by an operator that is not PyTorch's own."""
+    own = operator.target.namespace in _PURE_NAMESPACES
+    return not own or is_effect(operator) or is_collective(operator) or operator.target is OPAQUE_UPDATE
+
+
+def optional_updates(operator: Operator, buffers: Sequence[Buffer]) -> list[int]:
+    """Arguments that it does without when it runs again: running statistics, which only the first run may update.
+
+    They are the caller's and all that it writes, and it finds their dtype elsewhere: results have it too.
+    """
+    name = operator.target._schema.name
+    condition, hidden = _core.op_hidden_writes(name)
+    if not _core.op_hidden_writes_are_optional(name) or not (condition is None or operator.arguments[condition]):
+        return []
+    updated = [ref for index in hidden for ref in refs_in(operator.arguments[index])]
+    others = [ref for index, item in enumerate(operator.arguments) if index not in hidden for ref in refs_in(item)]
+    only_writes = {ref.buffer for ref in updated} == set(operator.writes)
+    known_dtypes = {ref.dtype for ref in updated} <= {ref.dtype for ref in others}
+    apart = not any(ref.buffer in operator.writes for ref in others)
+    outside = all(buffers[buffer].kind != "planned" for buffer in operator.writes)
+    return hidden if updated and only_writes and known_dtypes and apart and outside else []
 
 
 def is_collective(operator: Operator) -> bool:

@@ -37,8 +37,10 @@ def chosen_guard() -> MemoryGuard:
     return OFF if level == "off" else MemoryGuard(level, _torch.GUARD_MARGIN)
 
 
-def explain_fault(fault: _torch.MemoryFault, lowered: Lowered, operators: Sequence[int]) -> MemoryGuardError:
-    """A fault in the user's words; `operators` gives the operator of each call."""
+def explain_fault(
+    fault: _torch.MemoryFault, lowered: Lowered, operators: Sequence[int], buffers: Sequence[int]
+) -> MemoryGuardError:
+    """A fault in the user's words, by the operator of each call and the step's buffer of each of the runtime's."""
 
     def operator(call: int) -> str:
         found = lowered.operators[operators[call]]
@@ -48,7 +50,7 @@ def explain_fault(fault: _torch.MemoryFault, lowered: Lowered, operators: Sequen
     def memory(buffer: int) -> str:
         if buffer < 0:
             return "its workspace"
-        found = lowered.buffers[buffer]
+        found = lowered.buffers[buffers[buffer]]
         return f"{found.name or found.role} ({found.nbytes} bytes)"
 
     suspects = [operator(call) for call in range(fault.first_suspect, fault.last_suspect + 1)]

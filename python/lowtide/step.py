@@ -134,7 +134,7 @@ class CapturedStep:
             if fault is None:
                 self._explain_failure(variant, runs, error)
                 raise
-            found = explain_fault(fault, variant.lowered, variant.program.operators)
+            found = explain_fault(fault, variant.lowered, variant.program.operators, variant.program.buffers)
             self._explain_failure(variant, runs, found)
             raise found from None
         result = self._deliver(variant, outputs, leaves)

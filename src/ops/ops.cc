@@ -24,7 +24,7 @@ constexpr OpFacts over(std::string_view name, std::span<const std::uint32_t> arg
 constexpr std::array kTable = {
     // In training it updates running_mean and running_var, which its schema shows as plain inputs.
     OpFacts{.name = "aten::native_batch_norm",
-            .hidden_writes = {.condition = 5, .arguments = kRunningStatistics},
+            .hidden_writes = {.condition = 5, .arguments = kRunningStatistics, .optional = true},
             .result_over = kFirst},
     // While gradients are enabled it hands its backward a workspace in oneDNN's own format.
     // It does not write all of that workspace.

@@ -204,7 +204,7 @@ const Block& block_of(const Plan& plan, Index buffer) {
   return plan.blocks[checked<BlockId>(buffer, plan.blocks.size(), "buffer").index()];
 }
 
-std::vector<std::int64_t> by_buffer(const Plan& plan, std::int64_t (*field)(const Block&)) {
+std::vector<std::int64_t> by_block(const Plan& plan, std::int64_t (*field)(const Block&)) {
   std::vector<std::int64_t> fields(plan.blocks.size());
   std::ranges::transform(plan.blocks, fields.begin(), field);
   return fields;
@@ -250,18 +250,34 @@ void bind_plan(nb::module_& m) {
           "step"_a)
       .def("offsets",
            [](const HeldPlan& self) {
-             return by_buffer(self, [](const Block& block) {
+             return by_block(self, [](const Block& block) {
                return block.offset ? static_cast<std::int64_t>(block.offset->count()) : -1;
              });
            })
       .def("begins",
            [](const HeldPlan& self) {
-             return by_buffer(self, [](const Block& block) { return std::int64_t{block.begin.value()}; });
+             return by_block(self, [](const Block& block) { return std::int64_t{block.begin.value()}; });
            })
       .def("ends",
            [](const HeldPlan& self) {
-             return by_buffer(self, [](const Block& block) { return std::int64_t{block.end.value()}; });
+             return by_block(self, [](const Block& block) { return std::int64_t{block.end.value()}; });
            })
+      .def("block_buffers",
+           [](const HeldPlan& self) {
+             return by_block(self, [](const Block& block) { return std::int64_t{block.buffer.value()}; });
+           })
+      .def(
+          "step_blocks",
+          [](const HeldPlan& self, Index step) {
+            const std::size_t index = checked<StepIndex>(step, self.order.size(), "step").index();
+            std::vector<Index> blocks;
+            for (const Lists<BlockId>* operands : {&self.reads, &self.writes}) {
+              if (index >= operands->size()) continue;
+              for (const BlockId block : (*operands)[index]) blocks.push_back(block.value());
+            }
+            return blocks;
+          },
+          "step"_a)
       .def("workspace_offsets", [](const HeldPlan& self) {
         std::vector<std::uint64_t> offsets(self.workspaces.size());
         std::ranges::transform(self.workspaces, offsets.begin(), &Bytes::count);
@@ -348,6 +364,13 @@ NB_MODULE(_core, m) {
         },
         "name"_a);
   };
+  m.def(
+      "op_hidden_writes_are_optional",
+      [](std::string_view name) {
+        const std::optional<OpFacts> facts = op_facts(name);
+        return facts && facts->hidden_writes.optional;
+      },
+      "name"_a);
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);

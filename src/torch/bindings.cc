@@ -54,7 +54,8 @@ GuardLevel read_guard_level(const std::string& level) {
 int add_call(Program& program, const std::string& name, const std::string& overload, const py::list& arguments,
              std::vector<int> results, const std::vector<std::pair<std::int64_t, std::int64_t>>& requests,
              std::vector<int> ends, std::vector<int> writes, std::vector<std::pair<int, int>> replaces,
-             std::pair<std::int64_t, std::int64_t> workspace, bool grad_mode, bool leaves_unwritten, bool copies) {
+             std::pair<std::int64_t, std::int64_t> workspace, bool grad_mode, bool leaves_unwritten, bool copies,
+             int draws_like) {
   const c10::OperatorHandle op = find_op(name, overload);
   const auto& schema = op.schema().arguments();
   TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
@@ -70,6 +71,7 @@ int add_call(Program& program, const std::string& name, const std::string& overl
   spec.grad_mode = grad_mode;
   spec.leaves_unwritten = leaves_unwritten;
   spec.copies = copies;
+  spec.draws_like = draws_like;
   return program.add_call(op, std::move(spec));
 }
 
@@ -154,7 +156,7 @@ PYBIND11_MODULE(_torch, module) {
       .def("add_call", torch::wrap_pybind_function(&add_call), py::arg("name"), py::arg("overload"),
            py::arg("arguments"), py::arg("results"), py::arg("requests"), py::arg("ends"), py::arg("writes"),
            py::arg("replaces"), py::arg("workspace"), py::arg("grad_mode"), py::arg("leaves_unwritten"),
-           py::arg("copies"))
+           py::arg("copies"), py::arg("draws_like"))
       .def("add_output", &Program::add_output)
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def("bind", &Program::bind, py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)

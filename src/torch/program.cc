@@ -120,6 +120,7 @@ int Program::add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_
 
 int Program::add_call(const c10::OperatorHandle& op, CallSpec spec) {
   for (const int buffer : spec.writes) at_index(buffers_, buffer).writes += 1;
+  if (spec.draws_like >= 0) at_index(calls_, spec.draws_like).drawn_again = true;
   calls_.push_back({op, std::move(spec), {}});
   return static_cast<int>(calls_.size()) - 1;
 }
@@ -332,6 +333,9 @@ void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
     replay.begin_op(requests.data(), requests.size());
     {
       const at::AutoGradMode grad_mode(call.spec.grad_mode);
+      if (call.drawn_again) call.found = RandomState::now();
+      std::optional<RandomReplay> replayed;
+      if (call.spec.draws_like >= 0) replayed.emplace(*at_index(calls_, call.spec.draws_like).found);
       call.op.callBoxed(stack);
     }
     std::size_t position = 0;

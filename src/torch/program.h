@@ -7,6 +7,9 @@
 //   bound     somebody else's memory: a parameter, optimizer state, a gradient, the batch; bound by the caller
 //   made      made by the step and kept by the caller: a returned loss, a gradient left in .grad, new optimizer state
 //
+// An operator may be called several times in a step, to make again what was let go; planned buffers stand for the
+// blocks of a plan.
+//
 // Views are not calls: a view is just another value of the same buffer. So a step costs one dispatcher call per
 // operator that computes, with its arguments already on the shelf; only the numbers that changed since the last step
 // are set again.
@@ -25,6 +28,7 @@
 #include "allocator.h"
 #include "arguments.h"
 #include "memory_guard.h"
+#include "random_state.h"
 
 namespace lowtide::torch_runtime {
 
@@ -68,6 +72,7 @@ class Program {
     bool grad_mode = false;         // runs with gradients enabled: some operators look
     bool leaves_unwritten = false;  // its results are memory as it was found, in whole or in part
     bool copies = false;            // its result is its argument: where it replaces that, there is nothing to do
+    int draws_like = -1;            // the earlier call whose random numbers it draws again, if any
   };
   int add_call(const c10::OperatorHandle& op, CallSpec spec);
 
@@ -126,7 +131,9 @@ class Program {
   struct Call {
     c10::OperatorHandle op;
     CallSpec spec;
-    std::vector<c10::IValue> stack;  // the arguments, built
+    std::vector<c10::IValue> stack;         // the arguments, built
+    bool drawn_again = false;               // a later call draws its random numbers again
+    std::optional<RandomState> found = {};  // by this step's run of it, if they are
   };
   struct NumberUse {
     int call;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import lowtide
@@ -56,47 +57,74 @@ def random_order(graph: lowtide.Graph, seed: int) -> list[int]:
     return order
 
 
-def plan_in_order(graph: lowtide.Graph, order: list[int], folder: Path) -> lowtide.Plan:
-    """Each buffer at the lowest gap there is when it is first touched."""
-    file = GraphFile(graph)
-    lives = [(0, len(order) if file.resident(buffer) else 0) for buffer in range(len(file.buffers))]
-    seen: set[int] = set()
-    for step, op in enumerate(order):
-        for buffer in file.touched(op):
-            if not file.resident(buffer):
-                end = len(order) if file.buffers[buffer].get("kept") else step + 1
-                lives[buffer] = (lives[buffer][0] if buffer in seen else step, end)
-                seen.add(buffer)
+@dataclass(slots=True)
+class GivenSteps:
+    """What runs, step by step, and in which blocks: block i stands in for buffer i, further ones as they are listed."""
 
-    by_begin: list[list[int]] = [[] for _ in order]
-    for buffer in seen:
-        by_begin[lives[buffer][0]].append(buffer)
+    ops: list[int]
+    reads: list[list[int]]
+    writes: list[list[int]]
+    buffers: list[int]  # by block
+    over: dict[int, int] = field(default_factory=dict)  # block -> the block that it is made in the bytes of
+
+    def lives(self, file: GraphFile) -> list[tuple[int, int]]:
+        """By block: from the first step that touches it to the last, or to the end if it must be there then."""
+        count = len(self.ops)
+        lives = [(0, count if file.resident(buffer) else 0) for buffer in self.buffers]
+        seen: set[int] = set()
+        for step, blocks in enumerate(zip(self.reads, self.writes, strict=True)):
+            for block in {*blocks[0], *blocks[1]}:
+                if not file.resident(self.buffers[block]):
+                    end = count if file.buffers[self.buffers[block]].get("kept") else step + 1
+                    lives[block] = (lives[block][0] if block in seen else step, end)
+                    seen.add(block)
+        return lives
+
+
+def plan_in_order(graph: lowtide.Graph, order: list[int], folder: Path) -> lowtide.Plan:
+    """Each op once, each buffer in one block."""
+    file = GraphFile(graph)
+    reads, writes = [file.reads(op) for op in order], [file.writes(op) for op in order]
+    return plan_of_steps(graph, file, GivenSteps(order, reads, writes, list(range(len(file.buffers)))), folder)
+
+
+def plan_of_steps(graph: lowtide.Graph, file: GraphFile, given: GivenSteps, folder: Path) -> lowtide.Plan:
+    """Each block at the lowest gap there is when it is first touched, or over the one that it is made of."""
+    lives = given.lives(file)
+    by_begin: list[list[int]] = [[] for _ in given.ops]
+    for block, (begin, end) in enumerate(lives):
+        if end > 0 and not file.resident(given.buffers[block]):
+            by_begin[begin].append(block)
     offsets: dict[int, int] = {}
     held: list[tuple[int, int, int]] = []  # offset, its end, and the end of its life
     arena = peak = alive = 0
     steps = []
-    for step, op in enumerate(order):
+    for step, op in enumerate(given.ops):
         held = sorted(place for place in held if place[2] > step)
-        for buffer in sorted(by_begin[step]):
-            size = file.buffers[buffer]["size"]
-            offsets[buffer] = _lowest_gap(held, size)
-            held = sorted([*held, (offsets[buffer], offsets[buffer] + size, lives[buffer][1])])
+        for block in sorted(by_begin[step]):
+            size = file.buffers[given.buffers[block]]["size"]
+            if block in given.over:
+                offsets[block] = offsets[given.over[block]]
+                held.remove((offsets[block], offsets[block] + size, step + 1))
+            else:
+                offsets[block] = _lowest_gap(held, size)
+            held = sorted([*held, (offsets[block], offsets[block] + size, lives[block][1])])
         workspace = file.ops[op].get("workspace", 0)
         own = _lowest_gap(held, workspace) if workspace else 0
         arena = max([arena, own + workspace, *(end for _, end, _ in held)])
         alive = sum(end - begin for begin, end, _ in held)
         peak = max(peak, alive + workspace)
-        steps.append({"op": op, "reads": file.reads(op), "writes": file.writes(op), "workspace": own})
+        steps.append({"op": op, "reads": given.reads[step], "writes": given.writes[step], "workspace": own})
     blocks = [
         {"buffer": buffer, "begin": begin, "end": end}
-        | ({} if file.resident(buffer) else {"offset": offsets.get(buffer, 0)})
-        for buffer, (begin, end) in enumerate(lives)
+        | ({} if file.resident(buffer) else {"offset": offsets.get(block, 0)})
+        for block, (buffer, (begin, end)) in enumerate(zip(given.buffers, lives, strict=True))
     ]
     figures = {
         "arena": arena,
         "peak": peak,
         "resident": graph.resident_bytes,
-        "time_ns": sum(op.get("time_ns", 0) for op in file.ops),
+        "time_ns": sum(file.ops[op].get("time_ns", 0) for op in given.ops),
     }
     content = {"format": "lowtide-plan", "version": 1, "figures": figures, "blocks": blocks, "steps": steps}
     (folder / "plan.json").write_text(json.dumps(content))

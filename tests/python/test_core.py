@@ -70,6 +70,8 @@ def test_plan() -> None:
     assert plan.resident_bytes == 4356
     assert plan.fragmentation == 0.0
     assert plan.time_ns == 36
+    assert plan.block_buffers() == [0, 1, 2, 3, 4]
+    assert [plan.step_blocks(step) for step in (0, 4)] == [[0, 1, 2], [1, 3, 1]]
     assert plan.offsets() == [-1, -1, 0, 1024, -1]
     assert plan.begins() == [0, 0, 0, 3, 0]
     assert plan.ends() == [5, 5, 4, 5, 5]
@@ -140,6 +142,8 @@ def test_amounts() -> None:
 def test_hidden_writes() -> None:
     assert _core.op_hidden_writes("aten::native_batch_norm") == (5, [3, 4])
     assert _core.op_hidden_writes("aten::relu") == (None, [])
+    assert _core.op_hidden_writes_are_optional("aten::native_batch_norm")
+    assert not _core.op_hidden_writes_are_optional("aten::relu")
 
 
 def test_importing_lowtide_does_not_import_torch() -> None:
