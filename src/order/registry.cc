@@ -32,7 +32,7 @@ Result<BoundedOrder> of_tasks(const Graph& graph) {
 }
 
 Result<BoundedOrder> early_updates(const Graph& graph) {
-  return BoundedOrder{early_updates_order(graph, to_tasks(graph))};
+  return BoundedOrder{early_updates_order(graph, to_tasks(graph), first_to_last(graph.num_ops()))};
 }
 
 Result<BoundedOrder> roam(const Graph& graph) {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "order/progress.h"
@@ -134,16 +135,19 @@ UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
   return found;
 }
 
-Order early_updates_order(const Graph& graph, const Tasks& tasks) {
+Order early_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {
   const std::vector<bool> in_update = find_updates(graph, tasks);
+  std::vector<std::size_t> step_of(tasks.count());
+  for (std::size_t step = 0; step < order.size(); ++step) step_of[order[step].index()] = step;
   Progress progress(tasks, Direction::forwards);
-  std::set<std::pair<bool, Task>> ready;
-  for (const Task task : progress.ready()) ready.emplace(!in_update[task], task);
+  std::set<std::tuple<bool, std::size_t, Task>> ready;
+  const auto add = [&](Task task) { ready.emplace(!in_update[task], step_of[task], task); };
+  for (const Task task : progress.ready()) add(task);
   while (!ready.empty()) {
-    const Task task = ready.begin()->second;
+    const Task task = std::get<Task>(*ready.begin());
     ready.erase(ready.begin());
     progress.run(task);
-    for (const Task other : progress.made_ready()) ready.emplace(!in_update[other], other);
+    for (const Task other : progress.made_ready()) add(other);
   }
   return progress.order();
 }

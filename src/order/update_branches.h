@@ -15,6 +15,7 @@
 // without planned buffers that serves several branches, like the counter of steps, is one by itself.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "lowtide/graph.h"
@@ -31,7 +32,7 @@ struct UpdateBranches {
 
 UpdateBranches update_branches(const Graph& graph, const Tasks& tasks);
 
-// Program order, with each task of an update as soon as it can run.
-Order early_updates_order(const Graph& graph, const Tasks& tasks);
+// The given order, with each task of an update as soon as it can run.
+Order early_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order);
 
 }  // namespace lowtide

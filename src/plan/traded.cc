@@ -5,6 +5,7 @@
 
 #include "lowtide/lifetimes.h"
 #include "order/algorithms.h"
+#include "order/update_branches.h"
 #include "plan/arrange.h"
 #include "plan/peak_report.h"
 #include "rewrite/recompute.h"
@@ -13,8 +14,15 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kTradeSteps = 3'000'000'000;  // about three seconds
 constexpr std::uint64_t kBoundSteps = 500'000'000;
+
+// The order whose peak is low before anything runs again may hold gradients for long where that peak is not. They must
+// not stand in the way when the peak is lowered.
+Order start_of(const Graph& graph, std::span<const OpId> order) {
+  const Tasks tasks = to_tasks(graph);
+  Order early = early_updates_order(graph, tasks, order);
+  return peak_of(tasks, early) <= peak_of(tasks, order) ? early : Order(order.begin(), order.end());
+}
 
 class Trading {
  public:
@@ -45,8 +53,8 @@ class Trading {
 
  private:
   Trading(const Graph& graph, std::span<const OpId> order, const PlanOptions& options, const TradeAlgorithm& algorithm)
-      : graph_(graph), options_(options), replays_(to_replays(graph, order)), bound_(make_bound()) {
-    Work work(kTradeSteps);
+      : graph_(graph), options_(options), replays_(to_replays(graph, start_of(graph, order))), bound_(make_bound()) {
+    Work work(trade_steps(graph));
     trades_ = algorithm.run(graph, replays_, work);
     Trade nothing_again{.cost = 0, .peak = replays_.peak, .runs = {}};
     for (Position p = 0; p < replays_.num_ops(); ++p) nothing_again.runs.push_back({p, false});

@@ -15,8 +15,8 @@ struct Traded {
   Infeasible peak;  // its step, who is alive there, and below which no plan goes, whatever runs again
 };
 
-// Of the trades that start from `order`, the fastest whose resident bytes and arena are within `memory`; without such,
-// the smallest. Nothing of this depends on `memory` but the choice.
+// Of the trades that start from `order`, with updates as early as they can be, the fastest whose resident bytes and
+// arena are within `memory`; without such, the smallest. Nothing of this depends on `memory` but the choice.
 Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                               Bytes memory);
 

@@ -30,6 +30,13 @@ Result<TradeAlgorithm> find_trades(std::string_view name) {
                words("there is no recompute algorithm '", name, "'; there are: none, ", known)};
 }
 
+std::uint64_t trade_steps(const Graph& graph) {
+  constexpr std::uint64_t kLeast = 500'000'000;
+  constexpr std::uint64_t kAnOp = 700'000;
+  constexpr std::uint64_t kMost = 4'000'000'000;
+  return std::clamp(kAnOp * graph.num_ops(), kLeast, kMost);
+}
+
 Trades best_of(Trades trades) {
   std::ranges::stable_sort(
       trades, [](const Trade& a, const Trade& b) { return std::pair(a.cost, a.peak) < std::pair(b.cost, b.peak); });

@@ -24,7 +24,8 @@ namespace lowtide {
 
 class SegmentProgram {
  public:
-  SegmentProgram(const Replays& replays, std::span<const Choice> library, Work& work);
+  // Between two boundaries are at least `least_ops` ops: with more, options span more of the step.
+  SegmentProgram(const Replays& replays, std::span<const Choice> library, Position least_ops, Work& work);
 
   std::size_t num_segments() const { return bounds_.size() - 1; }
 
@@ -40,7 +41,7 @@ class SegmentProgram {
     std::vector<Item> kept = {};
   };
 
-  void find_bounds();
+  void find_bounds(Position least_ops);
   void find_segments();
   void find_options(std::span<const Choice> library, Work& work);
   std::vector<Option> options_of(std::size_t first, std::size_t last, std::span<const Choice> library, Work& work);

@@ -14,8 +14,11 @@ namespace {
 
 constexpr std::size_t kMoments = 6;
 constexpr int kPrices = 12;
-constexpr double kLowest = 0.05;
-constexpr double kHighest = 100.0;
+constexpr double kShares[] = {0.01, 0.02, 0.05, 0.10, 0.15,
+                              0.20, 0.25, 0.33, 0.50};  // costs for which prices are refined
+constexpr int kRefinements = 6;
+constexpr double kLowest = 0.01;
+constexpr double kHighest = 20.0;
 constexpr double kScale = 16.0;  // costs and prices are whole numbers
 
 enum class When : std::uint8_t { before, any, after };
@@ -154,27 +157,37 @@ std::vector<Position> moments_of(const Replays& r) {
 
 TradeBound::TradeBound(const Graph& graph, const Replays& replays, Work& work)
     : operands_(static_cast<std::int64_t>(operand_bound(graph).count())) {
-  for (const Position moment : moments_of(replays)) add_moment(graph, replays, moment, work);
-}
-
-void TradeBound::add_moment(const Graph& graph, const Replays& replays, Position at, Work& work) {
-  if (replays.peak == 0) return;
+  if (replays.peak == 0 || replays.total_cost == 0) return;
   const Dependencies needs = dependencies(graph);
-  Moment moment(graph, needs, replays, replays.order[at]);
-  const auto add = [&](double a_byte) {
-    const std::optional<double> paid = moment.least_paid(a_byte, work);
+  std::vector<Moment> moments;
+  for (const Position at : moments_of(replays)) moments.emplace_back(graph, needs, replays, replays.order[at]);
+  const auto add = [&](std::size_t moment, double a_byte) {
+    const std::optional<double> paid = moments[moment].least_paid(a_byte, work);
     if (!paid) return;
-    lines_.push_back({*paid / a_byte + static_cast<double>(moment.made()), 1.0 / a_byte});
+    lines_.push_back({*paid / a_byte + static_cast<double>(moments[moment].made()), 1.0 / a_byte, moment});
   };
-  const double average = static_cast<double>(replays.total_cost) / static_cast<double>(replays.peak) / 10.0;
-  for (int i = 0; i < kPrices; ++i) {
-    add(average * kLowest * std::pow(kHighest / kLowest, static_cast<double>(i) / (kPrices - 1)));
+  // A byte of the peak costs about what the step does, divided by its bytes: prices around that.
+  const double middle = static_cast<double>(replays.total_cost) / static_cast<double>(replays.peak);
+  for (std::size_t moment = 0; moment < moments.size(); ++moment) {
+    for (int i = 0; i < kPrices; ++i) {
+      add(moment, middle * kLowest * std::pow(kHighest / kLowest, static_cast<double>(i) / (kPrices - 1)));
+    }
+  }
+  for (const double share : kShares) {
+    const double cost = share * static_cast<double>(replays.total_cost);
+    double factor = std::pow(kHighest / kLowest, 0.5 / (kPrices - 1));
+    for (int i = 0; i < kRefinements; ++i, factor = std::sqrt(factor)) {
+      const auto best = std::ranges::max_element(lines_, {}, [&](const Line& line) { return line.at(cost); });
+      if (best == lines_.end()) return;
+      const Line from = *best;
+      for (const double change : {factor, 1.0 / factor}) add(from.moment, change / from.slope);
+    }
   }
 }
 
 std::int64_t TradeBound::least_peak(std::int64_t cost) const {
   double least = static_cast<double>(operands_);
-  for (const Line& line : lines_) least = std::max(least, line.at_no_cost - line.slope * static_cast<double>(cost));
+  for (const Line& line : lines_) least = std::max(least, line.at(static_cast<double>(cost)));
   return static_cast<std::int64_t>(std::floor(least * (1 - 1e-12)));
 }
 

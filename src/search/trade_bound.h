@@ -33,9 +33,10 @@ class TradeBound {
   struct Line {
     double at_no_cost;  // bytes
     double slope;       // bytes that one unit of cost may save
-  };
+    std::size_t moment;
 
-  void add_moment(const Graph& graph, const Replays& replays, Position moment, Work& work);
+    double at(double cost) const { return at_no_cost - slope * cost; }
+  };
 
   std::int64_t operands_;  // the most that one op needs by itself
   std::vector<Line> lines_;

@@ -27,6 +27,9 @@ struct TradeAlgorithm : RecomputeAlgorithm {
   Trades (*run)(const Graph& graph, const Replays& replays, Work& work);
 };
 
+// How much work looking for trades is worth: below a second for a thousand ops, and a few for more.
+std::uint64_t trade_steps(const Graph& graph);
+
 // E501 with the names there are, if `name` is none of them.
 Result<TradeAlgorithm> find_trades(std::string_view name);
 

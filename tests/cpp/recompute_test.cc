@@ -121,7 +121,7 @@ TEST(Recompute, NeedsWhatTheSearchExpects) {
 
 // Costs and peaks of the trades are real, and the bound is below all that any plan reaches.
 TEST(Recompute, EveryPlanOfSmallSteps) {
-  const int steps = full_size() ? 3000 : 150;
+  const int steps = full_size() ? 3000 : kSanitized ? 30 : 100;
   std::mt19937_64 random(7);
   int points = 0;
   int best = 0;
@@ -151,6 +151,49 @@ TEST(Recompute, EveryPlanOfSmallSteps) {
   EXPECT_GE(best, points * 9 / 10) << "best trades of " << points;
   RecordProperty("best_trades", best);
   std::printf("%d of %d trades are the best there are\n", best, points);
+}
+
+// Budgets from what a step needs down to what one op does: each is kept or refused, a smaller one never gives a faster
+// plan, and a longer latency never a larger one.
+void expect_lawful(const Graph& graph, std::size_t budgets) {
+  const Plan free = unwrap(plan(graph));
+  const std::uint64_t lowest = operand_bound(graph).count();
+  std::uint64_t time = 0;
+  bool refused = false;
+  for (std::size_t i = 0; i <= budgets; ++i) {
+    const std::uint64_t arena = free.arena.count() - (free.arena.count() - lowest) * i / budgets;
+    const Bytes budget = graph.resident_bytes() + Bytes(arena);
+    const Result<Plan> made = plan(graph, {.memory_budget = budget});
+    if (!made.ok()) {
+      EXPECT_EQ(made.error().code, ErrorCode::memory_infeasible) << made.error().message;
+      EXPECT_LE(made.error().infeasible.bound, graph.resident_bytes() + free.arena);
+      refused = true;
+      continue;
+    }
+    EXPECT_FALSE(refused) << "a larger budget was refused";
+    EXPECT_LE(made->resident + made->arena, budget);
+    EXPECT_GE(made->time.count(), time) << "a smaller budget gives a faster plan";
+    EXPECT_LE(made->bound, made->arena);
+    time = made->time.count();
+  }
+  std::uint64_t peak = free.peak.count();
+  for (std::size_t i = 0; i <= budgets; ++i) {
+    const Nanos latency(free.time.count() + free.time.count() * i / (2 * budgets));
+    const Plan made = unwrap(plan(graph, {.latency_budget = latency}));
+    EXPECT_LE(made.time, latency);
+    EXPECT_LE(made.peak.count(), peak) << "more time gives a larger plan";
+    peak = made.peak.count();
+  }
+}
+
+TEST(Recompute, BudgetsAreKeptAndMonotone) {
+  std::mt19937_64 random(11);
+  const std::size_t graphs = full_size() ? 100 : kSanitized ? 2 : 4;
+  const std::size_t budgets = full_size() ? 20 : kSanitized ? 3 : 6;
+  for (std::size_t i = 0; i < graphs; ++i) {
+    expect_lawful(i % 2 == 0 ? training_graph(40 + 19 * (random() % 8)) : small_step(random), budgets);
+    if (HasFailure()) FAIL() << "graph " << i;
+  }
 }
 
 }  // namespace
