@@ -24,7 +24,7 @@ from .recorder import Ref
 from .update_ledger import Number
 
 ALIGNMENT = 64
-TIMED_RUNS = 3
+TIMED_RUNS = 5  # with warm caches, and as many with cold ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def default_directory() -> Path:
 def _environment() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return f"4 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+    return f"5 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
 
 
 def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any], grad_mode: bool) -> str:

@@ -37,6 +37,7 @@ std::vector<std::pair<void*, std::int64_t>>& escaped() {
 }
 
 thread_local std::vector<RecordedEvent>* recording = nullptr;
+thread_local Keeping* keeping = nullptr;
 thread_local Replay* replaying = nullptr;
 
 void count_allocation(std::int64_t bytes) {
@@ -66,8 +67,33 @@ void count_served(std::int64_t end) {
   }
 }
 
+}  // namespace
+
+// A kept block of this size, or null.
+void* take_kept(std::size_t bytes) {
+  if (keeping == nullptr) return nullptr;
+  auto& blocks = keeping->blocks_;
+  const auto found = std::find_if(blocks.begin(), blocks.end(), [&](void* block) {
+    return static_cast<Header*>(block)->bytes == static_cast<std::int64_t>(bytes);
+  });
+  if (found == blocks.end()) return nullptr;
+  void* block = *found;
+  blocks.erase(found);
+  return block;
+}
+
+// Whether a block that is freed was kept.
+bool keep(void* block) {
+  if (keeping == nullptr) return false;
+  keeping->blocks_.push_back(block);
+  return true;
+}
+
+namespace {
+
 void* allocate_ordinary(std::size_t bytes, std::uint64_t unplanned_in) {
-  auto* header = static_cast<Header*>(c10::alloc_cpu(bytes + sizeof(Header)));
+  void* kept = take_kept(bytes);
+  auto* header = static_cast<Header*>(kept != nullptr ? kept : c10::alloc_cpu(bytes + sizeof(Header)));
   const auto size = static_cast<std::int64_t>(bytes);
   *header = {size, next_serial.fetch_add(1, std::memory_order_relaxed), unplanned_in};
   count_allocation(size);
@@ -143,6 +169,14 @@ void start_recording(std::vector<RecordedEvent>* events) {
 }
 void stop_recording() {
   recording = nullptr;
+}
+
+Keeping::Keeping() {
+  keeping = this;
+}
+Keeping::~Keeping() {
+  keeping = nullptr;
+  for (void* block : blocks_) c10::free_cpu(block);
 }
 
 Replay::Replay(ReplayStats* stats, std::int64_t margin)
@@ -251,7 +285,7 @@ void release(void* address) {
   if (replaying != nullptr && header->unplanned_in == replaying->step_) replaying->count_unplanned(-header->bytes);
   count_free(*header);
   c10::profiledCPUMemoryReporter().Delete(address);
-  c10::free_cpu(header);
+  if (!keep(header)) c10::free_cpu(header);
 }
 
 }  // namespace lowtide::torch_runtime

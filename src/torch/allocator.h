@@ -1,8 +1,9 @@
 // allocator.h: PyTorch's CPU allocator while Lowtide is loaded.
 //
-// It does three things, each only when asked:
+// It does four things, each only when asked:
 //   count    every byte that is allocated or freed, for the meters that are open (lowtide.measure());
 //   record   the requests that one operator makes, for its profile;
+//   keep     what is freed, for the next request of that size: an operator that is timed finds pages that are there;
 //   replay   while an operator of a planned step runs, its k-th request is served at its planned address.
 // Everything else goes to PyTorch's own allocation, with a small header in front that remembers the size.
 #pragma once
@@ -48,6 +49,24 @@ struct RecordedEvent {
 // Collects the requests of this thread until stopped.
 void start_recording(std::vector<RecordedEvent>* events);
 void stop_recording();
+
+// -- keeping
+// -----------------------------------------------------------------------------------------------------------
+
+// While it lives, blocks that this thread frees are kept and serve its next requests of the same size. New pages can
+// take longer than the operator that writes to them, and in a planned step there are none.
+class Keeping {
+ public:
+  Keeping();
+  ~Keeping();
+  Keeping(const Keeping&) = delete;
+  Keeping& operator=(const Keeping&) = delete;
+
+ private:
+  friend void* take_kept(std::size_t bytes);
+  friend bool keep(void* block);
+  std::vector<void*> blocks_;  // with their headers
+};
 
 // -- replay
 // ------------------------------------------------------------------------------------------------------------
