@@ -38,26 +38,28 @@ bool Dropping::make_runs(Choice& choice) {
   return true;
 }
 
+bool Dropping::let_stay(Unit unit, Choice& choice) const {
+  for (const Item given : replays_->gives[unit]) choice[given] = Fate::stays;
+  return false;
+}
+
 // Depth first, without recursion: chains are as long as graphs are deep.
 bool Dropping::make_again(Item item, Position slot, Choice& choice) {
   const Replays& r = *replays_;
   struct Open {
     Unit unit;
     std::size_t next;  // of what it needs
-    Item wanted;
   };
-  std::vector<Open> open = {{r.made_by[item], 0, item}};
+  std::vector<Open> open = {{r.made_by[item], 0}};
   while (!open.empty()) {
     Open& top = open.back();
-    if (top.next == 0 && slot > r.until[top.unit]) {
-      for (const Item given : r.gives[top.unit]) choice[given] = Fate::stays;
-      return false;
-    }
+    if (top.next == 0 && slot > r.until[top.unit]) return let_stay(top.unit, choice);
     const std::span<const Item> needs = r.needs[top.unit];
     while (top.next < needs.size() && made_[needs[top.next]] >= slot) ++top.next;
     if (top.next < needs.size()) {
-      const Item needed = needs[top.next++];
-      open.push_back({r.made_by[needed], 0, needed});
+      const Unit needed = r.made_by[needs[top.next++]];
+      if (std::ranges::find(open, needed, &Open::unit) != open.end()) return let_stay(needed, choice);
+      open.push_back({needed, 0});
       continue;
     }
     for (const Position member : r.members[top.unit]) runs_.push_back({member, true});

@@ -24,13 +24,14 @@ class Dropping {
  public:
   explicit Dropping(const Replays& replays) : replays_(&replays), made_(replays.num_items()) {}
 
-  // What cannot be made again when it is needed, because something that it is made from has changed by then, stays: the
-  // choice is mended. The runs stay valid until the next call.
+  // What cannot be made again when it is needed, because something that it is made from has changed by then or is made
+  // from it, stays: the choice is mended. The runs stay valid until the next call.
   const Runs& runs_of(Choice& choice);
 
  private:
   bool make_runs(Choice& choice);
   bool make_again(Item item, Position slot, Choice& choice);
+  bool let_stay(Unit unit, Choice& choice) const;
 
   const Replays* replays_;
   std::vector<std::int64_t> made_;  // by item: the last position before which it is there

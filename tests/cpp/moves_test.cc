@@ -1,0 +1,144 @@
+#include "search/moves.h"
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+
+#include "full_size.h"
+#include "gtest/gtest.h"
+#include "lowtide/lifetimes.h"
+#include "order/algorithms.h"
+#include "random_graph.h"
+#include "rewrite/recompute.h"
+#include "search/drops.h"
+#include "search/price_cuts.h"
+#include "training_graph.h"
+#include "unwrap.h"
+
+namespace lowtide {
+namespace {
+
+// The picture of peak_tree.h.
+TEST(PeakTree, Ranges) {
+  PeakTree tree(4);
+  tree.add(1, 2, 5);
+  tree.add(2, 3, 4);
+  EXPECT_EQ(tree.highest(), 9);
+  EXPECT_EQ(tree.highest_at(), 2u);
+  tree.add(2, 2, -6);
+  EXPECT_EQ(tree.highest(), 5);
+  EXPECT_EQ(tree.highest_at(), 1u);
+}
+
+// Of the rewritten graph: by other code than that of any search.
+std::int64_t peak_of_runs(const Graph& graph, const Replays& replays, const Runs& runs) {
+  std::vector<OpId> steps;
+  for (const auto& [op, again] : runs) steps.push_back(replays.order[op]);
+  const Rewritten rewritten = unwrap(run_again(graph, steps));
+  return static_cast<std::int64_t>(
+      unwrap(lifetimes(rewritten.graph, first_to_last(rewritten.graph.num_ops()))).peak.count());
+}
+
+std::vector<Unit> repeatable_units(const Replays& replays) {
+  std::vector<Unit> units;
+  for (Unit unit = 0; unit < replays.num_units(); ++unit) {
+    if (replays.repeatable[unit]) units.push_back(unit);
+  }
+  return units;
+}
+
+struct Place {
+  Unit unit;
+  Position slot;
+};
+
+// Where a unit may run again: late, and while what it reads is there.
+std::optional<Place> random_place(const Replays& replays, std::span<const Unit> units, std::mt19937_64& random) {
+  if (units.empty() || replays.turn == replays.num_ops()) return std::nullopt;
+  const Unit unit = units[random() % units.size()];
+  const auto slot = static_cast<Position>(replays.turn + random() % (replays.num_ops() - replays.turn));
+  if (slot > replays.until[unit]) return std::nullopt;
+  return Place{unit, slot};
+}
+
+void expect_exact(const Graph& graph, std::span<const OpId> order, int moves, std::mt19937_64& random) {
+  const Replays replays = to_replays(graph, order);
+  const std::vector<Unit> units = repeatable_units(replays);
+  Choice choice = keep_all(replays);
+  for (const Item item : replays.candidates) choice[item] = random() % 3 == 0 ? Fate::dropped : choice[item];
+  Dropping dropping(replays);
+  Moves changing(replays, needed_runs(replays, dropping.runs_of(choice)));
+  ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs()));
+  for (int i = 0; i < moves; ++i) {
+    const std::optional<Place> place = random_place(replays, units, random);
+    if (!place) continue;
+    const std::int64_t before = changing.peak();
+    const std::int64_t cost = changing.cost();
+    const bool there = changing.runs_again(place->unit, place->slot);
+    there ? changing.remove(place->unit, place->slot) : changing.add(place->unit, place->slot);
+    ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs())) << "move " << i;
+    ASSERT_EQ(changing.cost() - cost, (there ? -1 : 1) * replays.unit_cost[place->unit]);
+    if (random() % 2 == 0) continue;
+    there ? changing.add(place->unit, place->slot) : changing.remove(place->unit, place->slot);
+    ASSERT_EQ(changing.peak(), before);
+    ASSERT_EQ(changing.cost(), cost);
+  }
+}
+
+TEST(Moves, AreExact) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 3000; ++i) {
+    const Graph graph = random_graph(random);
+    expect_exact(graph, random_order(graph, random), 10, random);
+    if (HasFailure()) FAIL() << "graph " << i;
+  }
+  for (const std::size_t ops : {60u, 200u, 600u}) {
+    const Graph graph = training_graph(ops);
+    expect_exact(graph, first_to_last(ops), kSanitized ? 50 : 400, random);
+  }
+}
+
+// Moves from a state in the middle of the front: add or remove one unit, read the peak, and take it back.
+TEST(Moves, AreFast) {
+  const std::size_t ops = full_size() ? 15000 : 3000;
+  const Graph graph = training_graph(ops);
+  const Replays replays = to_replays(graph, first_to_last(ops));
+  Work work = Work::unlimited();
+  Choice choice = choices_by_price(replays, work).back();
+  Dropping dropping(replays);
+  Moves changing(replays, needed_runs(replays, dropping.runs_of(choice)));
+  const std::vector<Unit> units = repeatable_units(replays);
+  std::mt19937_64 random(4);
+  for (int i = 0; i < (full_size() ? 1000 : 100); ++i) {
+    const std::optional<Place> place = random_place(replays, units, random);
+    if (!place || changing.runs_again(place->unit, place->slot)) continue;
+    changing.add(place->unit, place->slot);
+    if (i % 10 == 0) {
+      ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs()));
+    }
+    changing.remove(place->unit, place->slot);
+  }
+  std::vector<Place> places;
+  while (places.size() < 100'000) {
+    const std::optional<Place> place = random_place(replays, units, random);
+    if (place) places.push_back(*place);
+  }
+  std::int64_t seen = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto& [unit, slot] : places) {
+    const bool there = changing.runs_again(unit, slot);
+    there ? changing.remove(unit, slot) : changing.add(unit, slot);
+    seen = std::max(seen, changing.peak());
+    there ? changing.add(unit, slot) : changing.remove(unit, slot);
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const double rate = static_cast<double>(places.size()) / taken.count();
+  std::printf("%zu ops, %zu runs: %.0f moves a second (%lld)\n", ops, changing.runs().size(), rate,
+              static_cast<long long>(seen));
+  if (!kSanitized) {
+    EXPECT_GT(rate, 20'000.0);
+  }
+}
+
+}  // namespace
+}  // namespace lowtide
