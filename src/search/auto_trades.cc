@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "search/front.h"
-#include "search/local_search.h"
+#include "search/polish.h"
 #include "search/price_cuts.h"
 #include "search/segments.h"
 #include "search/trade_bound.h"
@@ -17,10 +17,9 @@ constexpr int kLadder = 48;  // peaks for which the segments are asked, from wha
 // Costs, as shares of the step's, at which more is tried.
 constexpr std::array kShares = {0.01, 0.02, 0.03, 0.05, 0.075, 0.10, 0.125, 0.15, 0.20, 0.25, 0.33, 0.50, 1.00};
 constexpr int kHalvings = 5;
-constexpr std::array kLower = {200, 100, 50, 25, 12};  // parts of the peak by which greedy drops aim lower
-constexpr std::size_t kTries = 4000;                   // of one annealing
-constexpr int kRounds = 24;
-constexpr double kHelped = 0.9;  // how much is hoped for from another one
+constexpr std::uint64_t kRounds = 40;  // among which the work is divided that is left for polishing
+constexpr double kCloseEnough = 1e-4;  // to the bound, as a part of the peak
+constexpr double kHelped = 0.9;        // how much is hoped for from another round
 constexpr double kFailed = 0.4;
 
 class Search {
@@ -32,14 +31,16 @@ class Search {
         explorer_(replays, front_, work),
         library_(choices_by_price(replays, work)) {}
 
-  Front run() && {
+  Trades run() && {
     for (Choice choice : library_) explorer_.explore(choice);
     ask_segments();
-    for (const double share : kShares) drop_more(limit_of(share));
-    for (const double share : kShares) keep_more(limit_of(share));
-    for (const double share : kShares) drop_more(limit_of(share));
-    anneal_where_open();
-    return std::move(front_);
+    Dropping dropping(r_);
+    for (const FrontPoint& point : front_.points()) {
+      Choice choice = point.choice;
+      trades_.push_back({point.cost, point.peak, needed_runs(r_, dropping.runs_of(choice))});
+    }
+    polish_where_open();
+    return best_of(std::move(trades_));
   }
 
  private:
@@ -70,45 +71,39 @@ class Search {
     }
   }
 
+  const Trade* lowest_within(std::int64_t cost) const {
+    const Trade* lowest = nullptr;
+    for (const Trade& trade : trades_) {
+      if (trade.cost <= cost && (lowest == nullptr || trade.peak < lowest->peak)) lowest = &trade;
+    }
+    return lowest;
+  }
+
   // Again and again where the distance to the bound is the largest; less where that did not help.
-  void anneal_where_open() {
+  void polish_where_open() {
     std::array<double, kShares.size()> hope;
     hope.fill(1.0);
-    for (int round = 0; round < kRounds && work_.left() > 0; ++round) {
+    const std::uint64_t steps = work_.left() / kRounds;
+    for (std::uint64_t round = 1; work_.left() > 0; ++round) {
       std::size_t most = 0;
       double widest = 0;
       for (std::size_t i = 0; i < kShares.size(); ++i) {
-        const FrontPoint* point = front_.within_cost(limit_of(kShares[i]));
-        if (point == nullptr) continue;
-        const double open = hope[i] * static_cast<double>(point->peak - bound_.least_peak(limit_of(kShares[i])));
+        const Trade* lowest = lowest_within(limit_of(kShares[i]));
+        if (lowest == nullptr) continue;
+        const double open = hope[i] * static_cast<double>(lowest->peak - bound_.least_peak(limit_of(kShares[i])));
         if (open > widest) {
           widest = open;
           most = i;
         }
       }
-      if (widest == 0) return;
+      if (widest < kCloseEnough * static_cast<double>(r_.peak)) return;
       const std::int64_t limit = limit_of(kShares[most]);
-      const FrontPoint start = *front_.within_cost(limit);
-      anneal(explorer_, library_, start.choice, limit, kTries, static_cast<std::uint64_t>(round + 1));
-      hope[most] *= front_.within_cost(limit)->peak < start.peak ? kHelped : kFailed;
+      const Trade start = *lowest_within(limit);
+      const Trade polished = with_part(work_, std::max<std::uint64_t>(steps, 1),
+                                       [&](Work& part) { return polish(r_, start, limit, round, part); });
+      hope[most] *= polished.peak < start.peak ? kHelped : kFailed;
+      trades_.push_back(polished);
     }
-  }
-
-  void drop_more(std::int64_t limit) {
-    for (const int part : kLower) {
-      const FrontPoint* point = front_.within_cost(limit);
-      if (point == nullptr) return;
-      drop_towards(explorer_, point->choice, point->peak - point->peak / part, limit);
-    }
-  }
-
-  // Of the point within the limit and of the one just above it.
-  void keep_more(std::int64_t limit) {
-    const FrontPoint* point = front_.within_cost(limit);
-    if (point == nullptr) return;
-    std::vector<FrontPoint> points = {*point};
-    if (point != &front_.points().back()) points.push_back(*(point + 1));
-    for (const FrontPoint& start : points) keep_within(explorer_, start.choice, start.peak);
   }
 
   const Replays& r_;
@@ -117,19 +112,13 @@ class Search {
   Front front_;
   Explorer explorer_;
   std::vector<Choice> library_;
+  Trades trades_;
 };
 
 }  // namespace
 
 Trades auto_trades(const Graph& graph, const Replays& replays, Work& work) {
-  const Front front = Search(graph, replays, work).run();
-  Dropping dropping(replays);
-  Trades trades;
-  for (const FrontPoint& point : front.points()) {
-    Choice choice = point.choice;
-    trades.push_back({point.cost, point.peak, needed_runs(replays, dropping.runs_of(choice))});
-  }
-  return trades;
+  return Search(graph, replays, work).run();
 }
 
 }  // namespace lowtide

@@ -232,6 +232,12 @@ Position Moves::slot_of(Moment at) const {
   return static_cast<Position>(std::ranges::upper_bound(first_, at) - first_.begin() - 1);
 }
 
+bool Moves::is_held_before(Item item, Position slot) const {
+  const std::vector<Moment>& made = made_[item];
+  const auto after = std::ranges::lower_bound(made, first_[slot + 1] - 1);
+  return after != made.begin() && life_at(item, static_cast<std::size_t>(after - made.begin()) - 1).end >= first_[slot];
+}
+
 std::vector<Moves::Waiting> Moves::waiting_at_peak() const {
   const auto at = static_cast<Moment>(tree_.highest_at());
   std::vector<Waiting> waiting;

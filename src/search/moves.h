@@ -34,6 +34,11 @@ class Moves {
   std::int64_t cost() const { return cost_; }  // of all that runs again, needed or not
   Runs runs() const;
 
+  std::size_t fullest() const { return tree_.highest_at(); }  // the first moment at which the peak is reached
+
+  // Whether the item is there when something runs again before `slot`, without being held longer for it.
+  bool is_held_before(Item item, Position slot) const;
+
   // Of the fullest moment: the items held there that were made before it and are used after it, by the next of their
   // uses; nothing for a kept item that is not used any more.
   struct Waiting {

@@ -10,8 +10,9 @@ namespace lowtide {
 namespace {
 
 constexpr std::array kAlgorithms = {
-    TradeAlgorithm{{"auto", "Cuts at many prices, a dynamic program over segments, greedy drops and annealing."},
-                   auto_trades},
+    TradeAlgorithm{
+        {"auto", "Cuts at many prices, a dynamic program over segments, and exact moves where the bound is far."},
+        auto_trades},
 };
 
 }  // namespace
@@ -31,7 +32,7 @@ Result<TradeAlgorithm> find_trades(std::string_view name) {
 }
 
 std::uint64_t trade_steps(const Graph& graph) {
-  constexpr std::uint64_t kLeast = 500'000'000;
+  constexpr std::uint64_t kLeast = 50'000'000;
   constexpr std::uint64_t kAnOp = 700'000;
   constexpr std::uint64_t kMost = 4'000'000'000;
   return std::clamp(kAnOp * graph.num_ops(), kLeast, kMost);

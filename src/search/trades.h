@@ -33,8 +33,8 @@ std::uint64_t trade_steps(const Graph& graph);
 // E501 with the names there are, if `name` is none of them.
 Result<TradeAlgorithm> find_trades(std::string_view name);
 
-// Lagrangian cuts, a dynamic program over segments, greedy drops and annealing, in this order and as far as the work
-// goes. What is found does not depend on any budget.
+// Cuts at many prices, a dynamic program over segments, then polishing where the bound is far, as far as the work goes.
+// What is found does not depend on any budget.
 Trades auto_trades(const Graph& graph, const Replays& replays, Work& work);
 
 }  // namespace lowtide
