@@ -150,9 +150,9 @@ Result<ProvenOffsets> solve(std::string_view name, const Pieces& problem, Units 
   AddressProgram program(problem, least, capacity);
   for (const Pair& pair : pairs) keep_apart(program, pair, capacity);
   const Answer answer = program.solve(work);
-  assert(answer.outcome != Outcome::infeasible);
+  assert(answer.outcome != Answer::Outcome::infeasible);
   std::optional<Offsets> offsets;
-  if (answer.outcome == Outcome::optimal || answer.outcome == Outcome::found) offsets = program.stack(answer.values);
+  if (answer.has_values()) offsets = program.stack(answer.values);
   if (!offsets) return out_of_work(name, problem);
   // The cost is whole, and what is proven of it a little off.
   const double bound = std::ceil(answer.bound - 1e-3);

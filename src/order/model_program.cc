@@ -78,8 +78,8 @@ Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work)
   const ModelLifetimes lifetimes(tasks, spans, width, program);
   limit_steps(tasks, unit, lifetimes, peak, program);
   const Answer answer = minimize(program, work);
-  assert(answer.outcome != Outcome::infeasible);
-  if (answer.outcome != Outcome::optimal && answer.outcome != Outcome::found) {
+  assert(answer.outcome != Answer::Outcome::infeasible);
+  if (!answer.has_values()) {
     return Error{ErrorCode::work_limit, words("model_program found no order of ", tasks.count(), " ops, in ", variables,
                                               " variables, with the work and the time allowed")};
   }

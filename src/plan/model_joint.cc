@@ -235,10 +235,10 @@ Result<JointAnswer> model_joint(const Graph& given, StepWidth width, Work& work)
   JointProgram program(pieces, tasks, spans, width, least, *capacity);
   for (const Pair& pair : pairs) program.keep_apart(pair);
   const Answer answer = program.solve(work);
-  assert(answer.outcome != Outcome::infeasible);
+  assert(answer.outcome != Answer::Outcome::infeasible);
   const Error nothing{ErrorCode::work_limit, words("model_joint found nothing for ", tasks.count(), " ops, in ",
                                                    variables, " variables, with the steps that are left")};
-  if (answer.outcome != Outcome::optimal && answer.outcome != Outcome::found) return nothing;
+  if (!answer.has_values()) return nothing;
   JointAnswer made;
   made.order = program.order(answer.values);
   made.layout = layout_of(graph, made.order, pieces, program, answer.values);
@@ -246,7 +246,8 @@ Result<JointAnswer> model_joint(const Graph& given, StepWidth width, Work& work)
   if (!items.ok()) return items.error();
   if (!verify_layout(*items, made.layout).ok()) return nothing;  // the solver was off by too much
   const Bytes proven = program.bytes(answer.bound - 1e-3);
-  made.bound = answer.outcome == Outcome::optimal ? made.layout.arena : std::clamp(proven, least, made.layout.arena);
+  made.bound =
+      answer.outcome == Answer::Outcome::optimal ? made.layout.arena : std::clamp(proven, least, made.layout.arena);
   return made;
 }
 

@@ -112,12 +112,12 @@ class Highs {
   Answer answer() const {
     const HighsInt status = Highs_getModelStatus(highs_);
     const double nothing = -std::numeric_limits<double>::infinity();
-    if (status == kHighsModelStatusInfeasible) return {Outcome::infeasible, {}, 0, -nothing};
+    if (status == kHighsModelStatusInfeasible) return {Answer::Outcome::infeasible, {}, 0, -nothing};
     const bool optimal = status == kHighsModelStatusOptimal || status == kHighsModelStatusModelEmpty;
-    Answer made{Outcome::nothing_found, {}, 0, nothing};
+    Answer made{Answer::Outcome::nothing_found, {}, 0, nothing};
     if (mixed_) made.bound = number("mip_dual_bound");
     if (!optimal && whole_number("primal_solution_status") != kHighsSolutionStatusFeasible) return made;
-    made.outcome = optimal ? Outcome::optimal : Outcome::found;
+    made.outcome = optimal ? Answer::Outcome::optimal : Answer::Outcome::found;
     made.values.resize(program_.num_variables());
     Highs_getSolution(highs_, made.values.data(), nullptr, nullptr, nullptr);
     made.cost = number("objective_function_value");

@@ -55,18 +55,20 @@ class IntegerProgram {
   std::vector<double> term_factor_;
 };
 
-enum class Outcome {
-  optimal,        // the values cost the least that is possible
-  infeasible,     // no values are within the rows
-  found,          // the work was used up: the values are the best so far
-  nothing_found,  // the work was used up before there were any
-};
-
 struct Answer {
+  enum class Outcome {
+    optimal,        // the values cost the least that is possible
+    infeasible,     // no values are within the rows
+    found,          // the work was used up: the values are the best so far
+    nothing_found,  // the work was used up before there were any
+  };
+
   Outcome outcome;
-  std::vector<double> values;  // by variable, if optimal or found
+  std::vector<double> values;  // by variable, if there are any
   double cost = 0;             // of these
   double bound;                // proven: nothing costs less; minus infinity if nothing is
+
+  bool has_values() const { return outcome == Outcome::optimal || outcome == Outcome::found; }
 };
 
 // On one thread, the same on every machine. The work is looked at between two linear programs: one that is begun is

@@ -20,7 +20,7 @@ TEST(IntegerProgram, Knapsack) {
   program.add_row({{a, 2}, {b, 3}, {c, 1}}, 0, 5);
   Work work(1'000'000'000);
   const Answer answer = minimize(program, work);
-  ASSERT_EQ(answer.outcome, Outcome::optimal);
+  ASSERT_EQ(answer.outcome, Answer::Outcome::optimal);
   EXPECT_NEAR(answer.cost, -9, 1e-6);
   EXPECT_NEAR(answer.bound, -9, 1e-6);
   EXPECT_THAT(answer.values, testing::Pointwise(testing::DoubleNear(1e-6), {1.0, 1.0, 0.0}));
@@ -34,7 +34,7 @@ TEST(IntegerProgram, WholeOrNotMakesADifference) {
     program.add_row({{x, 2}}, -kNone, 5);
     Work work(1'000'000'000);
     const Answer answer = minimize(program, work);
-    EXPECT_EQ(answer.outcome, Outcome::optimal);
+    EXPECT_EQ(answer.outcome, Answer::Outcome::optimal);
     EXPECT_NEAR(answer.cost, cost, 1e-6);
     EXPECT_NEAR(answer.bound, cost, 1e-6);
   }
@@ -43,10 +43,10 @@ TEST(IntegerProgram, WholeOrNotMakesADifference) {
 TEST(IntegerProgram, WithoutRowsOrVariables) {
   IntegerProgram program;
   Work work(1'000'000'000);
-  EXPECT_EQ(minimize(program, work).outcome, Outcome::optimal);
+  EXPECT_EQ(minimize(program, work).outcome, Answer::Outcome::optimal);
   program.add_variable(IntegerProgram::Kind::whole, -3, 10, 2);
   const Answer answer = minimize(program, work);
-  EXPECT_EQ(answer.outcome, Outcome::optimal);
+  EXPECT_EQ(answer.outcome, Answer::Outcome::optimal);
   EXPECT_NEAR(answer.bound, -6, 1e-6);
 }
 
@@ -57,7 +57,7 @@ TEST(IntegerProgram, InfeasibleWithWholeNumbersOnly) {
   program.add_row({{x, 6}, {y, -4}}, 7, 7);  // even = odd
   Work work(1'000'000'000);
   const Answer answer = minimize(program, work);
-  EXPECT_EQ(answer.outcome, Outcome::infeasible);
+  EXPECT_EQ(answer.outcome, Answer::Outcome::infeasible);
   EXPECT_EQ(answer.bound, kNone);
 }
 
@@ -78,7 +78,7 @@ TEST(IntegerProgram, TheWorkIsLimited) {
   const IntegerProgram program = hard_knapsack();
   Work little(100'000'000);
   const Answer some = minimize(program, little);
-  ASSERT_EQ(some.outcome, Outcome::found);
+  ASSERT_EQ(some.outcome, Answer::Outcome::found);
   EXPECT_LT(some.bound, some.cost - 1e-3);
   EXPECT_LT(little.left(), 10'000'000u);
   Work more(1'000'000'000);
@@ -108,7 +108,7 @@ TEST(IntegerProgram, NothingMayBeFound) {
     program.add_row(rows[r], std::floor(sums[r] / 2), std::floor(sums[r] / 2));
   Work work(100'000'000);
   const Answer answer = minimize(program, work);
-  EXPECT_EQ(answer.outcome, Outcome::nothing_found);
+  EXPECT_EQ(answer.outcome, Answer::Outcome::nothing_found);
   EXPECT_TRUE(answer.values.empty());
 }
 
