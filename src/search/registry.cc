@@ -4,6 +4,11 @@
 #include <vector>
 
 #include "graph/words.h"
+#include "search/checkmate.h"
+#include "search/chen.h"
+#include "search/dtr.h"
+#include "search/greedy_drops.h"
+#include "search/rotor.h"
 #include "search/trades.h"
 
 namespace lowtide {
@@ -13,6 +18,14 @@ constexpr std::array kAlgorithms = {
     TradeAlgorithm{
         {"auto", "Cuts at many prices, a dynamic program over segments, and exact moves where the bound is far."},
         auto_trades},
+    TradeAlgorithm{{"greedy", "One drop after the other, the most bytes for the cost first."}, greedy_trades},
+    TradeAlgorithm{{"chen", "Checkpoints at the ends of groups of layers (Chen et al., 2016)."}, chen_trades},
+    TradeAlgorithm{{"rotor", "The best persistent checkpoints of a chain of layers (Beaumont et al., 2019)."},
+                   rotor_trades},
+    TradeAlgorithm{{"checkmate", "The integer program of Checkmate (Jain et al., 2020), on few stretches of ops."},
+                   checkmate_trades},
+    TradeAlgorithm{{"dtr", "Dynamic tensor rematerialization's online rule (Kirisame et al., 2021), simulated."},
+                   dtr_trades},
 };
 
 }  // namespace
@@ -36,16 +49,6 @@ std::uint64_t trade_steps(const Graph& graph) {
   constexpr std::uint64_t kAnOp = 700'000;
   constexpr std::uint64_t kMost = 4'000'000'000;
   return std::clamp(kAnOp * graph.num_ops(), kLeast, kMost);
-}
-
-Trades best_of(Trades trades) {
-  std::ranges::stable_sort(
-      trades, [](const Trade& a, const Trade& b) { return std::pair(a.cost, a.peak) < std::pair(b.cost, b.peak); });
-  Trades best;
-  for (Trade& trade : trades) {
-    if (best.empty() || trade.peak < best.back().peak) best.push_back(std::move(trade));
-  }
-  return best;
 }
 
 }  // namespace lowtide

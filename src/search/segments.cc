@@ -5,6 +5,8 @@
 #include <limits>
 #include <set>
 
+#include "search/stages.h"
+
 namespace lowtide {
 namespace {
 
@@ -20,46 +22,9 @@ bool is_better(const auto& a, const auto& b) {
 }  // namespace
 
 SegmentProgram::SegmentProgram(const Replays& replays, std::span<const Choice> library, Position least_ops, Work& work)
-    : r_(replays) {
-  find_bounds(least_ops);
+    : r_(replays), bounds_(narrow_places(replays, {least_ops, kAround})), last_early_(last_early_uses(replays)) {
   find_segments();
   find_options(library, work);
-}
-
-void SegmentProgram::find_bounds(Position least_ops) {
-  last_early_.assign(r_.num_items(), 0);
-  std::vector<Position> made(r_.num_items());
-  for (Position p = 0; p < r_.turn; ++p) {
-    for (const Item item : r_.makes[p]) made[item] = last_early_[item] = p;
-    for (const Item item : r_.takes[p]) last_early_[item] = p;
-  }
-  std::vector<int> change(r_.turn + 1);
-  std::vector<bool> counts(r_.turn);  // by position: makes or last uses a candidate
-  for (const Item item : r_.candidates) {
-    counts[made[item]] = counts[last_early_[item]] = true;
-    ++change[made[item] + 1];
-    --change[last_early_[item] + 1];
-  }
-  std::vector<Position> places;  // of the ops that count, and how many candidates cross right before each
-  std::vector<int> crossing;
-  int now = 0;
-  for (Position p = 0; p < r_.turn; ++p) {
-    now += change[p];
-    if (!counts[p]) continue;
-    places.push_back(p);
-    crossing.push_back(now);
-  }
-  bounds_ = {0};
-  std::size_t last = 0;
-  for (std::size_t i = least_ops; i + least_ops <= places.size(); ++i) {
-    if (i - last < least_ops) continue;
-    const auto from = crossing.begin() + static_cast<std::ptrdiff_t>(i > kAround ? i - kAround : 1);
-    const auto to = crossing.begin() + static_cast<std::ptrdiff_t>(std::min(i + kAround, places.size()));
-    if (crossing[i] > *std::min_element(from, to)) continue;
-    bounds_.push_back(places[i]);
-    last = i;
-  }
-  bounds_.push_back(r_.turn);
 }
 
 void SegmentProgram::find_segments() {

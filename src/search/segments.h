@@ -41,7 +41,6 @@ class SegmentProgram {
     std::vector<Item> kept = {};
   };
 
-  void find_bounds(Position least_ops);
   void find_segments();
   void find_options(std::span<const Choice> library, Work& work);
   std::vector<Option> options_of(std::size_t first, std::size_t last, std::span<const Choice> library, Work& work);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lowtide/graph.h"
@@ -22,6 +23,22 @@ using Trades = std::vector<Trade>;  // from the lowest cost and highest peak to 
 
 // Only those that no other one beats, sorted; of equal ones the first.
 Trades best_of(Trades trades);
+
+// Measures runs exactly, and collects what they trade.
+class Collected {
+ public:
+  Collected(const Replays& replays, Work& work) : replays_(&replays), work_(&work) {}
+
+  // False if the work is at its end.
+  bool add(const Runs& runs);
+
+  Trades best() && { return best_of(std::move(trades_)); }
+
+ private:
+  const Replays* replays_;
+  Work* work_;
+  Trades trades_;
+};
 
 struct TradeAlgorithm : RecomputeAlgorithm {
   Trades (*run)(const Graph& graph, const Replays& replays, Work& work);

@@ -4,17 +4,15 @@
 #include <random>
 #include <string>
 
+#include "expect_runs.h"
 #include "full_size.h"
 #include "gmock/gmock.h"
 #include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
-#include "lowtide/plan.h"
-#include "lowtide/verify.h"
 #include "makers.h"
 #include "order/algorithms.h"
-#include "plan/arrange.h"
 #include "random_graph.h"
 #include "search/drops.h"
 #include "search/trade_bound.h"
@@ -89,21 +87,7 @@ void expect_as_evaluated(const Graph& graph, std::span<const OpId> order, std::m
   Dropping dropping(replays);
   const Runs runs = needed_runs(replays, dropping.runs_of(choice));
   const Outcome outcome = Evaluation(replays).of(runs);
-  std::vector<OpId> steps;
-  for (const Run& run : runs) steps.push_back(replays.order[run.op]);
-  const Rewritten rewritten = unwrap(run_again(graph, steps));
-  Arranged arranged =
-      unwrap(arrange(rewritten.graph, "best", {first_to_last(rewritten.graph.num_ops()), Bytes(0)}, "greedy_by_size"));
-  EXPECT_EQ(static_cast<std::int64_t>(arranged.plan.peak.count()), outcome.peak);
-  bind_operands(rewritten.graph, arranged.plan);
-  const Plan plan = plan_of_original(graph, rewritten, arranged.plan);
-  const Status status = verify(graph, plan);
-  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
-  std::uint64_t time = 0;
-  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) time += graph.op(id).cost.count();
-  if (replays.costs_are_times) {
-    EXPECT_EQ(plan.time.count(), time + static_cast<std::uint64_t>(outcome.cost));
-  }
+  expect_right(graph, replays, {outcome.cost, outcome.peak, runs});
 }
 
 TEST(Recompute, NeedsWhatTheSearchExpects) {
