@@ -27,11 +27,12 @@ GRADIENTS = ("kept", "dropped")
 
 @dataclass(frozen=True)
 class Form:
-    """How a model is trained: with which implementation of Adam, and whether gradients outlive the step."""
+    """How a model is trained: with which implementation of Adam, whether gradients outlive the step, and where."""
 
     optimizer: str = "adam"  # of OPTIMIZERS
     gradients: str = "kept"  # kept: `.grad` stays set, and is resident; dropped: zeroed at the end, and planned
     attention: str = "sdpa"  # or eager
+    device: str | None = None  # whose times the ops have
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def graph_of(
     if form.gradients == "dropped":
         step = zeroed_after(step, optimizer)
     begin = time.perf_counter()
-    graph = lowtide.capture(step, model=job.model, optimizer=optimizer, example=(job.batch,))
+    graph = lowtide.capture(step, model=job.model, optimizer=optimizer, example=(job.batch,), device=form.device)
     return graph, job, time.perf_counter() - begin
 
 
@@ -107,7 +108,8 @@ def chosen(options: argparse.Namespace, forms: Sequence[Form]) -> Iterator[Step]
 def _cached_graph(name: str, use: zoo.Use, batch: int, form: Form, size: str, cache: Path | None) -> lowtide.Graph:
     if cache is None:
         return graph_of(name, use, batch, form, size)[0]
-    path = cache / f"{name}-{size}-b{batch}-{form.optimizer}-{form.gradients}-{form.attention}.json.zst"
+    parts = (name, size, f"b{batch}", form.optimizer, form.gradients, form.attention, form.device)
+    path = cache / f"{'-'.join(part for part in parts if part)}.json.zst"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         graph_of(name, use, batch, form, size)[0].save(path)

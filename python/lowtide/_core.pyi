@@ -265,6 +265,12 @@ def model_memory(graph: Graph, steps: int, seconds: int) -> tuple[int, int]:
 def roam_memory(graph: Graph, steps: int = 4_000_000_000) -> tuple[int, int]:
     """Peak and arena of the order and the layout of ROAM, to compare with. ``steps`` is the work allowed."""
 
+def recompute_trades(graph: Graph, algorithm: str) -> list[tuple[int, int]]:
+    """What runs again, in ns, and the peak, of every trade that one of :func:`recompute_algorithms` finds.
+
+    From the order that :func:`plan` starts from and with the work that it allows, so that algorithms can be compared.
+    """
+
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""
 

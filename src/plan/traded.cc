@@ -24,6 +24,15 @@ Order start_of(const Graph& graph, std::span<const OpId> order) {
   return peak_of(tasks, early) <= peak_of(tasks, order) ? early : Order(order.begin(), order.end());
 }
 
+Trades find_all(const Graph& graph, const Replays& replays, const TradeAlgorithm& algorithm) {
+  Work work(trade_steps(graph));
+  Trades trades = algorithm.run(graph, replays, work);
+  Trade nothing_again{.cost = 0, .peak = replays.peak, .runs = {}};
+  for (Position p = 0; p < replays.num_ops(); ++p) nothing_again.runs.push_back({p, false});
+  trades.push_back(std::move(nothing_again));
+  return best_of(std::move(trades));
+}
+
 class Trading {
  public:
   static Result<Trading> begin(const Graph& graph, std::span<const OpId> order, const PlanOptions& options) {
@@ -53,14 +62,11 @@ class Trading {
 
  private:
   Trading(const Graph& graph, std::span<const OpId> order, const PlanOptions& options, const TradeAlgorithm& algorithm)
-      : graph_(graph), options_(options), replays_(to_replays(graph, start_of(graph, order))), bound_(make_bound()) {
-    Work work(trade_steps(graph));
-    trades_ = algorithm.run(graph, replays_, work);
-    Trade nothing_again{.cost = 0, .peak = replays_.peak, .runs = {}};
-    for (Position p = 0; p < replays_.num_ops(); ++p) nothing_again.runs.push_back({p, false});
-    trades_.push_back(std::move(nothing_again));
-    trades_ = best_of(std::move(trades_));
-  }
+      : graph_(graph),
+        options_(options),
+        replays_(to_replays(graph, start_of(graph, order))),
+        bound_(make_bound()),
+        trades_(find_all(graph, replays_, algorithm)) {}
 
   TradeBound make_bound() const {
     Work work(kBoundSteps);
@@ -80,6 +86,12 @@ class Trading {
 };
 
 }  // namespace
+
+Result<Trades> all_trades(const Graph& graph, std::span<const OpId> order, std::string_view algorithm) {
+  const Result<TradeAlgorithm> found = find_trades(algorithm);
+  if (!found.ok()) return found.error();
+  return find_all(graph, to_replays(graph, start_of(graph, order)), *found);
+}
 
 Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                               Bytes memory) {

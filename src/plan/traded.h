@@ -24,4 +24,8 @@ Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, c
 Result<Traded> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                                Nanos latency);
 
+// All trades that this algorithm finds from there, and the step as it is, with the work of one plan. E501 if there is
+// no such algorithm.
+Result<Trades> all_trades(const Graph& graph, std::span<const OpId> order, std::string_view algorithm);
+
 }  // namespace lowtide

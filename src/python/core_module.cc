@@ -31,6 +31,7 @@
 #include "order/model_program.h"
 #include "plan/items.h"
 #include "plan/roam_layout.h"
+#include "plan/traded.h"
 #include "raise.h"
 #include "watch.h"
 
@@ -148,6 +149,19 @@ PeakAndArena measure_model(const Graph& graph, std::uint64_t steps, std::uint64_
   const Lifetimes lives = take(lifetimes(plain, made.order));
   const NamedLayout named = take(unlocked([&] { return lay_out(items_of(plain, made.order, lives)); }));
   return {lives.peak.count(), named.layout.arena.count()};
+}
+
+using CostAndPeak = std::pair<std::int64_t, std::int64_t>;
+
+std::vector<CostAndPeak> recompute_trades(const Graph& graph, std::string_view algorithm) {
+  const Trades trades = take(unlocked([&]() -> Result<Trades> {
+    const Result<BoundedOrder> best = find_order("best")->run(graph);
+    if (!best.ok()) return best.error();
+    return all_trades(graph, best->order, algorithm);
+  }));
+  std::vector<CostAndPeak> points;
+  for (const Trade& trade : trades) points.emplace_back(trade.cost, trade.peak);
+  return points;
 }
 
 void bind_graph(nb::module_& m) {
@@ -375,6 +389,7 @@ NB_MODULE(_core, m) {
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a);
+  m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
   m.def("recompute_algorithms", [] { return listed(recompute_algorithms()); });

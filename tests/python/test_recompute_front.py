@@ -1,0 +1,29 @@
+"""The table beside named planners of recompute: all start from the same step."""
+
+import pytest
+
+import recompute_front
+import zoo_graphs
+
+
+def test_planners_trade_from_the_same_step(capsys: pytest.CaptureFixture[str]) -> None:
+    models = recompute_front.QUICK
+    steps = [step for step in zoo_graphs.steps(models, [recompute_front.FORM], size="small") if step.batch > 1]
+    rows = recompute_front.print_table(steps)
+    assert len(rows) == len(models) * len(recompute_front.planners())
+    for model in models:
+        found = [row for row in rows if row.step.model == model]
+        assert len({row.base for row in found}) == 1 and len({row.step_ns for row in found}) == 1
+        for row in found:
+            costs, peaks = zip(*row.points, strict=True)
+            assert costs[0] == 0
+            assert list(costs) == sorted(set(costs)) and list(peaks) == sorted(set(peaks), reverse=True)
+        assert found[0].planner == recompute_front.OURS and not found[0].ahead_of(found[0])
+        assert min(row.points[-1][1] for row in found) < found[0].base, "something was traded"
+    assert f"auto dominates on {sum_dominated(rows)} of {len(models)}" in capsys.readouterr().out
+
+
+def sum_dominated(rows: list[recompute_front.Front]) -> int:
+    ours = {row.step.model: row for row in rows if row.planner == recompute_front.OURS}
+    beaten = {row.step.model for row in rows if row.ahead_of(ours[row.step.model])}
+    return len(ours) - len(beaten)
