@@ -1,6 +1,6 @@
 """Recompute: what our planner trades of memory for time, beside named planners on the same graphs and costs.
 
-    python bench/recompute_front.py [--quick] [--cache DIR] [MODEL ...]
+    python bench/recompute_front.py [--quick] [--detail] [--cache DIR] [MODEL ...]
 
 Ten training steps of the zoo, each at its larger batch, with the times that an A100 allows (`lowtide.capture(...,
 device="A100")`). Every planner starts from the same order, has the same work, and gives points: what runs again costs
@@ -9,7 +9,7 @@ that costs no more and needs no more.
 
 The columns `+2 %` to `+33 %` hold the lowest peak for which what runs again takes so much of the step, in percent of
 the peak where nothing runs again. *Ahead* counts the points that ours does not reach; *by* is how far, at most, the
-lowest peak of ours at the cost of such a point is above it, in the same percent.
+lowest peak of ours at the cost of such a point is above it, in the same percent. `--detail` lists these points.
 """
 
 from __future__ import annotations
@@ -106,16 +106,30 @@ def _cells(front: Front, ours: Front) -> Sequence[str]:
     )  # fmt: skip
 
 
+def print_ahead(rows: Sequence[Front]) -> None:
+    """Prints every point that ours does not reach."""
+    for front in rows:
+        if front.planner == OURS:
+            ours = front
+        for cost, peak in front.ahead_of(ours):
+            extra, share = 100 * cost / front.step_ns, 100 / front.base
+            mine = share * ours.peak_within(cost)
+            print(f"{front.step}, {front.planner}: {share * peak:.2f} for +{extra:.2f} %, ours {mine:.2f}")
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     zoo_graphs.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="two small models")
+    parser.add_argument("--detail", action="store_true", help="what ours does not reach, point by point")
     options = parser.parse_args()
     if options.quick:
         options.size = "small"
     options.models = options.models or (QUICK if options.quick else MODELS)
-    print_table(step for step in zoo_graphs.chosen(options, [FORM]) if step.batch > 1)
+    rows = print_table(step for step in zoo_graphs.chosen(options, [FORM]) if step.batch > 1)
+    if options.detail:
+        print_ahead(rows)
 
 
 if __name__ == "__main__":
