@@ -95,7 +95,8 @@ std::string code_text(ErrorCode code);
 struct Culprit {
   std::string name;  // of the buffer, or "workspace of <op>"
   Bytes size;
-  std::string role;  // of the buffer, as role_name() has it, or "workspace"
+  std::string role;         // of the buffer, as role_name() has it, or "workspace"
+  std::string source = {};  // of the op that made it, "train.py:12"; empty if that is not known
 };
 
 // Why a budget cannot be kept.

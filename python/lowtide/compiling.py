@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 import types
 import warnings
 from collections import deque
@@ -26,8 +27,9 @@ from .explaining import CaptureRecord, count, describe, explain_captures, explai
 from .guards import Guards, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .interrupts import signals_held
 from .memory_guard import OFF, chosen_guard
+from .plan_cache import PlanCache
 from .planning import read_latency_budget, read_memory_budget
-from .profiles import ProfileCache
+from .profiles import ProfileCache, default_directory
 from .step import CapturedStep, StaleBinding
 from .structure import Structure, argument_names, assign, flatten
 from .surroundings import Surroundings
@@ -60,6 +62,7 @@ class Stats(TypedDict):
     step_seconds: float  # median
     step_time_ratio: float  # of the median step to the time of its operators alone
     profiled_ops: int
+    planning_seconds: float  # in all, of all plans
 
 
 class CompiledStep:
@@ -96,6 +99,7 @@ class CompiledStep:
         self._guard = chosen_guard()
         self._surroundings: Surroundings | None = None  # looked at from the first call on
         self._cache = ProfileCache()
+        self._plans = PlanCache(default_directory() / "plans")
         self._captures: dict[Hashable, CapturedStep] = {}
         self._unsupported: str | None = None
         self._current: CapturedStep | None = None
@@ -104,6 +108,7 @@ class CompiledStep:
         self._stale = ""  # why captures have been dropped, until one is made again
         self._seconds: deque[float] = deque(maxlen=1000)
         self._calls = self._eager_calls = self._misses = self._unplanned = 0
+        self._planning_seconds = 0.0
         self._escapes: list[str] = []
         self._around: list[str] = []  # what calls have run eager under
 
@@ -194,7 +199,13 @@ class CompiledStep:
         return step
 
     def _plan(self, graph: _core.Graph) -> _core.Plan:
-        return _core.plan(graph, memory_budget=self._memory_budget, latency_budget_ns=self._latency_ns)
+        begin = time.perf_counter()
+        try:
+            if self._memory_budget is None and self._latency_ns is None:
+                return _core.plan(graph)
+            return self._plans.get_or_plan(graph, self._memory_budget, self._latency_ns)
+        finally:
+            self._planning_seconds += time.perf_counter() - begin
 
     def _drop_captures(self) -> None:
         for step in self._captures.values():
@@ -262,6 +273,7 @@ class CompiledStep:
             "step_seconds": seconds,
             "step_time_ratio": seconds / (plan.time_ns / 1e9) if plan and plan.time_ns else 0.0,
             "profiled_ops": self._cache.taken,
+            "planning_seconds": self._planning_seconds,
         }
 
     def summary(self) -> str:

@@ -126,11 +126,13 @@ std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order,
   for (const BufferId id : alive) {
     if (culprits.size() == count) break;
     const Buffer buffer = graph.buffer(id);
-    culprits.push_back({std::string(buffer.name), buffer.size, std::string(role_name(buffer.role))});
+    const OpId maker = *graph.version(buffer.versions.front()).writer;
+    culprits.push_back({std::string(buffer.name), buffer.size, std::string(role_name(buffer.role)),
+                        std::string(graph.op(maker).source)});
   }
   if (op.workspace > Bytes(0)) {
     const auto place = std::ranges::find_if(culprits, [&](const Culprit& other) { return other.size < op.workspace; });
-    culprits.insert(place, {words("workspace of ", op.name), op.workspace, "workspace"});
+    culprits.insert(place, {words("workspace of ", op.name), op.workspace, "workspace", std::string(op.source)});
     culprits.resize(std::min(culprits.size(), count));
   }
   return culprits;

@@ -56,7 +56,9 @@ std::string peak_words(const Graph& graph, const Plan& plan, const Infeasible& w
   std::string text = words("; the peak is at step ", why.step, ", op '", op.name, "'");
   if (!op.source.empty()) text += words(" (", op.source, ")");
   for (std::size_t i = 0; i < why.culprits.size(); ++i) {
-    text += words(i == 0 ? ", held by " : ", ", why.culprits[i].name, " ", format_bytes(why.culprits[i].size));
+    const Culprit& culprit = why.culprits[i];
+    text += words(i == 0 ? ", held by " : ", ", culprit.name, " ", format_bytes(culprit.size));
+    if (!culprit.source.empty()) text += words(" (", culprit.source, ")");
   }
   return text;
 }

@@ -202,8 +202,8 @@ def test_json_of_inspect(files: Path) -> None:
         "operand_bound_bytes": 2304,
         "peak_op": {"id": 1, "name": "aten::mul", "source": "net.py:1", "module": "body"},
         "held_by": [
-            {"name": "h0", "role": "activation", "bytes": 1024},
-            {"name": "h1", "role": "activation", "bytes": 1024},
+            {"name": "h0", "role": "activation", "bytes": 1024, "source": "net.py:0"},
+            {"name": "h1", "role": "activation", "bytes": 1024, "source": "net.py:1"},
         ],
     }
 
@@ -321,9 +321,9 @@ def test_infeasible_in_json(files: Path) -> None:
     error = json.loads(run("plan", "step.json", "--memory-budget", "7KiB", "--json", cwd=files).stdout)["error"]
     assert error["bound_bytes"] == 7424 and error["step"] == 1
     assert error["culprits"] == [
-        {"name": "h0", "role": "activation", "bytes": 1024},
-        {"name": "h1", "role": "activation", "bytes": 1024},
-        {"name": "workspace of aten::mul", "role": "workspace", "bytes": 256},
+        {"name": "h0", "role": "activation", "bytes": 1024, "source": "net.py:0"},
+        {"name": "h1", "role": "activation", "bytes": 1024, "source": "net.py:1"},
+        {"name": "workspace of aten::mul", "role": "workspace", "bytes": 256, "source": "net.py:1"},
     ]
 
 

@@ -160,7 +160,7 @@ def test_capacity(files: Path) -> None:
     )
     error = json.loads(run("pack", "buffers.csv", "--capacity", "191", "--json", cwd=files).stdout)["error"]
     assert error["bound_bytes"] == 192 and "step" not in error
-    assert error["culprits"] == [{"name": name, "role": "buffer", "bytes": 64} for name in "bcd"]
+    assert error["culprits"] == [{"name": name, "role": "buffer", "bytes": 64, "source": ""} for name in "bcd"]
 
     problem = str(HARD / "A.1048576.csv")
     message = run("pack", problem, "--capacity", "1048575", cwd=files).stderr
