@@ -58,7 +58,11 @@ void add_figures(JsonObject& json, const Graph& graph, std::size_t top) {
 std::vector<JsonObject> culprits_json(const std::vector<Culprit>& culprits) {
   std::vector<JsonObject> list;
   for (const Culprit& culprit : culprits) {
-    list.push_back(JsonObject().add("name", culprit.name).add("role", culprit.role).add("bytes", culprit.size).add("source", culprit.source));
+    list.push_back(JsonObject()
+                       .add("name", culprit.name)
+                       .add("role", culprit.role)
+                       .add("bytes", culprit.size)
+                       .add("source", culprit.source));
   }
   return list;
 }
