@@ -1,10 +1,15 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
+#include "search/chen.h"
+#include "search/dtr.h"
 #include "search/front.h"
+#include "search/pareto.h"
 #include "search/polish.h"
 #include "search/price_cuts.h"
+#include "search/rotor.h"
 #include "search/segments.h"
 #include "search/trade_bound.h"
 #include "search/trades.h"
@@ -15,8 +20,10 @@ namespace {
 constexpr Position kGrains[] = {4, 8, 24};  // ops between two boundaries, at least
 constexpr int kLadder = 48;  // peaks for which the segments are asked, from what the order needs down to nothing
 // Costs, as shares of the step's, at which more is tried.
-constexpr std::array kShares = {0.01, 0.02, 0.03, 0.05, 0.075, 0.10, 0.125, 0.15, 0.20, 0.25, 0.33, 0.50, 1.00};
+constexpr std::array kShares = {0.005, 0.01, 0.02,  0.03, 0.04, 0.05, 0.065, 0.08, 0.10,
+                                0.125, 0.15, 0.175, 0.20, 0.25, 0.30, 0.33,  0.50, 1.00};
 constexpr int kHalvings = 5;
+constexpr std::uint64_t kFillings = 2;
 constexpr std::uint64_t kRounds = 40;  // among which the work is divided that is left for polishing
 constexpr double kCloseEnough = 1e-4;  // to the bound, as a part of the peak
 constexpr double kHelped = 0.9;        // how much is hoped for from another round
@@ -25,13 +32,15 @@ constexpr double kFailed = 0.4;
 class Search {
  public:
   Search(const Graph& graph, const Replays& replays, Work& work)
-      : r_(replays),
+      : graph_(graph),
+        r_(replays),
         work_(work),
         bound_(graph, replays, work),
         explorer_(replays, front_, work),
         library_(choices_by_price(replays, work)) {}
 
   Trades run() && {
+    ask_others();
     for (Choice choice : library_) explorer_.explore(choice);
     ask_segments();
     Dropping dropping(r_);
@@ -39,13 +48,29 @@ class Search {
       Choice choice = point.choice;
       trades_.push_back({point.cost, point.peak, needed_runs(r_, dropping.runs_of(choice))});
     }
+    trades_ = best_of(std::move(trades_));
+    for (std::uint64_t seed = 0; seed < kFillings; ++seed) fill_up(r_, trades_, seed, work_);
     polish_where_open();
-    return best_of(std::move(trades_));
+    for (std::size_t i = kShares.size(); i-- > 0;) {
+      thin_out(r_, trades_, limit_of(kShares[i]), i > 0 ? limit_of(kShares[i - 1]) : 0, work_);
+    }
+    return std::move(trades_);
   }
 
  private:
   std::int64_t limit_of(double share) const {
     return static_cast<std::int64_t>(share * static_cast<double>(r_.total_cost));
+  }
+
+  // What others find is a start too, where it takes not too much of the work.
+  void ask_others() {
+    const auto ask = [&](auto planner, std::uint64_t part) {
+      Trades found = with_part(work_, work_.left() / part, [&](Work& work) { return planner(graph_, r_, work); });
+      trades_.insert(trades_.end(), std::move_iterator(found.begin()), std::move_iterator(found.end()));
+    };
+    ask(chen_trades, 10);
+    ask(rotor_trades, 10);
+    ask(dtr_trades, 10);
   }
 
   void ask_segments() {
@@ -58,7 +83,7 @@ class Search {
       };
       for (int rung = 0; rung < kLadder; ++rung) ask(r_.peak - r_.peak * rung / kLadder);
       for (const double share : kShares) {
-        const FrontPoint* point = front_.within_cost(limit_of(share));
+        const FrontPoint* point = lowest_within(front_.points(), limit_of(share));
         if (point == nullptr) continue;
         std::int64_t high = point->peak;
         std::int64_t low = std::max<std::int64_t>(0, high - 2 * r_.peak / kLadder);
@@ -71,41 +96,37 @@ class Search {
     }
   }
 
-  const Trade* lowest_within(std::int64_t cost) const {
-    const Trade* lowest = nullptr;
-    for (const Trade& trade : trades_) {
-      if (trade.cost <= cost && (lowest == nullptr || trade.peak < lowest->peak)) lowest = &trade;
-    }
-    return lowest;
-  }
-
   // Again and again where the distance to the bound is the largest; less where that did not help.
   void polish_where_open() {
     std::array<double, kShares.size()> hope;
     hope.fill(1.0);
-    const std::uint64_t steps = work_.left() / kRounds;
-    for (std::uint64_t round = 1; work_.left() > 0; ++round) {
+    const std::uint64_t steps = std::max<std::uint64_t>(work_.left() / (kRounds + kRounds / 4), 1);
+    for (std::uint64_t round = 1; round <= kRounds && work_.left() > 0; ++round) {
       std::size_t most = 0;
       double widest = 0;
       for (std::size_t i = 0; i < kShares.size(); ++i) {
-        const Trade* lowest = lowest_within(limit_of(kShares[i]));
-        if (lowest == nullptr) continue;
-        const double open = hope[i] * static_cast<double>(lowest->peak - bound_.least_peak(limit_of(kShares[i])));
+        const double open = hope[i] * static_cast<double>(peak_at(i) - bound_.least_peak(limit_of(kShares[i])));
         if (open > widest) {
           widest = open;
           most = i;
         }
       }
       if (widest < kCloseEnough * static_cast<double>(r_.peak)) return;
-      const std::int64_t limit = limit_of(kShares[most]);
-      const Trade start = *lowest_within(limit);
-      const Trade polished = with_part(work_, std::max<std::uint64_t>(steps, 1),
-                                       [&](Work& part) { return polish(r_, start, limit, round, part); });
-      hope[most] *= polished.peak < start.peak ? kHelped : kFailed;
-      trades_.push_back(polished);
+      const std::int64_t before = peak_at(most);
+      with_part(work_, steps, [&](Work& part) {
+        polish(r_, trades_, limit_of(kShares[most]), round, part);
+        return Done{};
+      });
+      hope[most] *= peak_at(most) < before ? kHelped : kFailed;
     }
   }
 
+  std::int64_t peak_at(std::size_t share) const {
+    const Trade* lowest = lowest_within(trades_, limit_of(kShares[share]));
+    return lowest == nullptr ? r_.peak : lowest->peak;
+  }
+
+  const Graph& graph_;
   const Replays& r_;
   Work& work_;
   TradeBound bound_;

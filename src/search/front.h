@@ -1,10 +1,4 @@
-// front.h: the best known trades of memory for time: no point has both a lower peak and a lower cost than another.
-//
-//   peak  +
-//         | x            points are kept from the lowest cost to the highest,
-//         |   x          and so from the highest peak to the lowest
-//         |     x   x
-//         +-------------- cost
+// front.h: the best known trades of memory for time, as choices of what is dropped.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +7,7 @@
 
 #include "lowtide/limit.h"
 #include "search/drops.h"
+#include "search/pareto.h"
 
 namespace lowtide {
 
@@ -24,14 +19,12 @@ struct FrontPoint {
 
 class Front {
  public:
-  // Takes the point unless one that is there is as good in both. Answers whether it was taken.
-  bool offer(std::int64_t cost, std::int64_t peak, const Choice& choice);
+  // Takes the point unless one that is there is as good in both.
+  void offer(std::int64_t cost, std::int64_t peak, const Choice& choice) {
+    if (!is_reached(points_, cost, peak)) add_point(points_, {cost, peak, choice});
+  }
 
-  const std::vector<FrontPoint>& points() const { return points_; }
-
-  // The point of lowest peak at no more than this cost, and that of lowest cost at no more than this peak, if any.
-  const FrontPoint* within_cost(std::int64_t cost) const;
-  const FrontPoint* within_peak(std::int64_t peak) const;
+  const std::vector<FrontPoint>& points() const { return points_; }  // see pareto.h
 
  private:
   std::vector<FrontPoint> points_;

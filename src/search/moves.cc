@@ -41,7 +41,8 @@ void Moves::build(const std::vector<std::vector<Position>>& again) {
   Moment next = 0;
   for (Position p = 0; p < r_->num_ops(); ++p) {
     first_.push_back(next);
-    next += static_cast<Moment>(p < r_->turn ? 1 : kRoom + 2 * again[p].size() + 1);
+    const bool early = p < r_->turn && again[p].empty();
+    next += static_cast<Moment>(early ? 1 : kRoom + 2 * again[p].size() + 1);
   }
   first_.push_back(next);
   tree_ = PeakTree(next + 1);  // one for what is kept

@@ -1,19 +1,24 @@
 #include "search/polish.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "search/chance.h"
 #include "search/moves.h"
+#include "search/pareto.h"
 
 namespace lowtide {
 namespace {
 
 constexpr std::uint64_t kStepsAMove = 1500;
-constexpr std::size_t kLongestChain = 16;  // units that are added together
-constexpr std::size_t kMostTaken = 6;      // units taken back at random
+constexpr std::uint64_t kStepsAnOp = 100;        // to set up, or to write down the runs
+constexpr std::uint64_t kStepsACandidate = 200;  // to see what frees something
+constexpr std::size_t kLongestChain = 16;        // units that are added together
+constexpr std::size_t kMostTaken = 6;            // units taken back at random
 
 struct Place {
   Unit unit;
@@ -22,15 +27,27 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
+Trade start_within(const Replays& r, const Trades& trades, std::int64_t limit) {
+  if (const Trade* lowest = lowest_within(trades, limit)) return *lowest;
+  Trade nothing_again{.cost = 0, .peak = r.peak, .runs = {}};
+  for (Position p = 0; p < r.num_ops(); ++p) nothing_again.runs.push_back({p, false});
+  return nothing_again;
+}
+
 class Polishing {
  public:
-  Polishing(const Replays& replays, const Trade& start, std::int64_t limit, std::uint64_t seed, Work& work)
-      : r_(replays), limit_(limit), work_(work), chance_(seed), moves_(replays, start.runs) {
-    std::vector<Position> waiting;
-    for (const auto& [op, again] : start.runs) {
+  Polishing(const Replays& replays, Trades& trades, std::int64_t limit, std::uint64_t seed, Work& work)
+      : r_(replays),
+        trades_(trades),
+        limit_(limit),
+        work_(work),
+        chance_(seed),
+        moves_(replays, start_within(replays, trades, limit).runs) {
+    spend(kStepsAnOp * r_.num_ops());
+    std::vector<Unit> waiting;
+    for (const auto& [op, again] : moves_.runs()) {
       if (again) {
-        const Place place{r_.unit[op], 0};
-        if (std::ranges::find(waiting, place.unit) == waiting.end()) waiting.push_back(place.unit);
+        if (std::ranges::find(waiting, r_.unit[op]) == waiting.end()) waiting.push_back(r_.unit[op]);
         continue;
       }
       for (const Unit unit : waiting) places_.push_back({unit, op});
@@ -38,8 +55,9 @@ class Polishing {
     }
   }
 
-  Trade run() {
+  void polish() {
     tidy();
+    record();
     std::int64_t peak = moves_.peak();
     std::int64_t cost = moves_.cost();
     while (spend(kStepsAMove)) {
@@ -47,17 +65,41 @@ class Polishing {
       take_some_back();
       fill();
       if (moves_.peak() <= peak) tidy();
-      const bool better = moves_.cost() <= limit_ && std::pair(moves_.peak(), moves_.cost()) < std::pair(peak, cost);
-      if (better) {
+      if (moves_.cost() <= limit_ && std::pair(moves_.peak(), moves_.cost()) < std::pair(peak, cost)) {
+        record();
         peak = moves_.peak();
         cost = moves_.cost();
       } else {
         undo();
       }
     }
-    const Runs runs = needed_runs(r_, moves_.runs());
-    const Outcome outcome = Evaluation(r_).of(runs);
-    return {outcome.cost, outcome.peak, runs};
+  }
+
+  void fill_up(bool by_chance) {
+    limit_ = std::numeric_limits<std::int64_t>::max();
+    if (!by_chance) noise_ = 0;
+    fill();
+  }
+
+  void thin_out(std::int64_t least) {
+    while (moves_.cost() > least && work_.left() > 0) {
+      std::optional<Place> best;
+      double most = 0;
+      const std::int64_t peak = moves_.peak();
+      for (const Place place : std::vector<Place>(places_)) {
+        remove(place);
+        const auto more = static_cast<double>(std::max<std::int64_t>(moves_.peak() - peak, 1));
+        const double gain = static_cast<double>(std::max<std::int64_t>(r_.unit_cost[place.unit], 1)) / more;
+        undo(done_.size() - 1);
+        if (gain > most) {
+          most = gain;
+          best = place;
+        }
+      }
+      if (!best) return;
+      remove(*best);
+      record();
+    }
   }
 
  private:
@@ -95,6 +137,15 @@ class Polishing {
       added ? remove(place) : add(place);
       done_.resize(done_.size() - 2);
     }
+  }
+
+  // Adds this state to the trades, if it is new.
+  void record() {
+    if (is_reached(trades_, moves_.cost(), moves_.peak()) || !spend(kStepsAnOp * r_.num_ops())) return;
+    Runs runs = needed_runs(r_, moves_.runs());
+    const Outcome outcome = Evaluation(r_).of(runs);
+    if (!is_reached(trades_, outcome.cost, outcome.peak))
+      add_point(trades_, {outcome.cost, outcome.peak, std::move(runs)});
   }
 
   void take_some_back() {
@@ -135,11 +186,11 @@ class Polishing {
         if (!chain_for(item, slot, offer.chain)) continue;
         const std::int64_t cost = cost_of(offer.chain);
         if (moves_.cost() + cost > limit_) continue;
-        const double noise = 0.7 + 0.6 * chance_.share();
-        offer.gain = noise * static_cast<double>(r_.size[item]) / static_cast<double>(std::max<std::int64_t>(cost, 1));
+        const double luck = 1 + noise_ * (chance_.share() - 0.5);
+        offer.gain = luck * static_cast<double>(r_.size[item]) / static_cast<double>(std::max<std::int64_t>(cost, 1));
         offers.push_back(std::move(offer));
       }
-      spend(8 * r_.candidates.size());
+      spend(kStepsACandidate * r_.candidates.size());
       std::ranges::stable_sort(offers, std::ranges::greater{}, &Offer::gain);
       const auto is_good = [&](const Offer& offer) {
         const std::size_t before = done_.size();
@@ -151,6 +202,7 @@ class Polishing {
         return false;
       };
       if (std::ranges::none_of(offers, is_good)) return;
+      record();
     }
   }
 
@@ -169,20 +221,28 @@ class Polishing {
   }
 
   const Replays& r_;
+  Trades& trades_;
   std::int64_t limit_;
   Work& work_;
   Chance chance_;
   Moves moves_;
   std::vector<Place> places_;  // what runs again
+  double noise_ = 0.6;         // how much chance decides about what is added
   std::vector<Move> done_;     // since the last state that was good
 };
 
 }  // namespace
 
-Trade polish(const Replays& replays, const Trade& start, std::int64_t limit, std::uint64_t seed, Work& work) {
-  const Trade made = Polishing(replays, start, limit, seed, work).run();
-  const bool better = made.cost <= limit && std::pair(made.peak, made.cost) < std::pair(start.peak, start.cost);
-  return better ? made : start;
+void polish(const Replays& replays, Trades& trades, std::int64_t limit, std::uint64_t seed, Work& work) {
+  Polishing(replays, trades, limit, seed, work).polish();
+}
+
+void fill_up(const Replays& replays, Trades& trades, std::uint64_t seed, Work& work) {
+  Polishing(replays, trades, -1, seed, work).fill_up(seed > 0);
+}
+
+void thin_out(const Replays& replays, Trades& trades, std::int64_t limit, std::int64_t least, Work& work) {
+  Polishing(replays, trades, limit, 1, work).thin_out(least);
 }
 
 }  // namespace lowtide

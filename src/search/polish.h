@@ -12,7 +12,16 @@
 
 namespace lowtide {
 
-// The best runs found that cost no more than `limit`, at least as good as `start`. Deterministic.
-Trade polish(const Replays& replays, const Trade& start, std::int64_t limit, std::uint64_t seed, Work& work);
+// Every state on the way that `trades` do not reach is added to them; they are as best_of() gives them. Starts from the
+// lowest of them within `limit`, or from nothing that runs again. Deterministic.
+void polish(const Replays& replays, Trades& trades, std::int64_t limit, std::uint64_t seed, Work& work);
+
+// From nothing that runs again, adds what frees the most at the fullest moment for its cost, until nothing helps. With
+// a seed other than 0 chance decides too.
+void fill_up(const Replays& replays, Trades& trades, std::uint64_t seed, Work& work);
+
+// Takes back one unit after the other from the lowest of `trades` within `limit`, the one that saves the most for what
+// it adds to the peak, down to a cost of `least`. So the trades become dense between two costs.
+void thin_out(const Replays& replays, Trades& trades, std::int64_t limit, std::int64_t least, Work& work);
 
 }  // namespace lowtide

@@ -11,6 +11,7 @@
 namespace lowtide {
 namespace {
 
+constexpr std::uint32_t kComparable = 10;      // of the ops, all but one in so many
 constexpr std::int64_t kWorthDropping = 4000;  // a candidate has at least this part of the peak
 
 std::int64_t count_of(Bytes bytes) {
@@ -110,8 +111,9 @@ class Making {
     }
   }
 
-  // Where the most bytes wait for later ops, among the ops that every other one must run before or after, if there are
-  // such: so not among gradients that wait for their update.
+  // Where the most bytes wait for later ops, among the ops that every other one must run before or after: not where
+  // gradients wait for their update. Where there is more than one loss, or a branch to the side, nearly every other
+  // one.
   void find_turn() {
     const Dependencies needs = dependencies(graph_);
     const std::vector<std::uint32_t> before = count_relatives(needs, Side::ancestors);
@@ -122,16 +124,24 @@ class Making {
     for (Position p = 0; p < made_.num_ops(); ++p) {
       for (const Item item : made_.takes[p]) ++users_left[item];
     }
+    struct Fullest {
+      std::uint32_t relatives;  // at least
+      Position turn = 0;
+      std::int64_t waiting = -1;
+    };
+    Fullest trunk{most}, nearly{most - most / kComparable};
     std::int64_t waiting = 0;
-    std::int64_t best = -1;
     for (Position p = 0; p < made_.num_ops(); ++p) {
       for (const Item item : made_.makes[p]) waiting += users_left[item] > 0 ? made_.size[item] : 0;
       for (const Item item : made_.takes[p]) waiting -= --users_left[item] == 0 ? made_.size[item] : 0;
       const std::size_t op = made_.order[p].index();
-      if (before[op] + after[op] < most || waiting <= best) continue;
-      best = waiting;
-      made_.turn = p + 1;
+      for (Fullest* fullest : {&trunk, &nearly}) {
+        if (before[op] + after[op] >= fullest->relatives && waiting > fullest->waiting) {
+          *fullest = {fullest->relatives, p + 1, waiting};
+        }
+      }
     }
+    made_.turn = trunk.waiting >= nearly.waiting - nearly.waiting / 5 ? trunk.turn : nearly.turn;
   }
 
   void group_units() {

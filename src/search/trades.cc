@@ -1,6 +1,8 @@
 #include "search/trades.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "search/pareto.h"
 
 namespace lowtide {
 namespace {
@@ -10,11 +12,9 @@ constexpr std::uint64_t kStepsARun = 32;
 }  // namespace
 
 Trades best_of(Trades trades) {
-  std::ranges::stable_sort(
-      trades, [](const Trade& a, const Trade& b) { return std::pair(a.cost, a.peak) < std::pair(b.cost, b.peak); });
   Trades best;
   for (Trade& trade : trades) {
-    if (best.empty() || trade.peak < best.back().peak) best.push_back(std::move(trade));
+    if (!is_reached(best, trade.cost, trade.peak)) add_point(best, std::move(trade));
   }
   return best;
 }

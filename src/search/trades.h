@@ -50,8 +50,8 @@ std::uint64_t trade_steps(const Graph& graph);
 // E501 with the names there are, if `name` is none of them.
 Result<TradeAlgorithm> find_trades(std::string_view name);
 
-// Cuts at many prices, a dynamic program over segments, then polishing where the bound is far, as far as the work goes.
-// What is found does not depend on any budget.
+// What the cheap ones of the others find, cuts at many prices, a dynamic program over segments, then polishing where
+// the bound is far, as far as the work goes. What is found does not depend on any budget.
 Trades auto_trades(const Graph& graph, const Replays& replays, Work& work);
 
 }  // namespace lowtide
