@@ -7,7 +7,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint32_t kRoom = 12;  // moments before each late op for what is added
+constexpr std::uint32_t kRoom = 20;  // moments before each late op for what is added
 constexpr Position kNobody = std::numeric_limits<Position>::max();
 
 void insert_sorted(std::vector<std::uint32_t>& list, std::uint32_t value) {
@@ -42,7 +42,7 @@ void Moves::build(const std::vector<std::vector<Position>>& again) {
   for (Position p = 0; p < r_->num_ops(); ++p) {
     first_.push_back(next);
     const bool early = p < r_->turn && again[p].empty();
-    next += static_cast<Moment>(early ? 1 : kRoom + 2 * again[p].size() + 1);
+    next += static_cast<Moment>(early ? 1 : kRoom + 3 * again[p].size() + 1);
   }
   first_.push_back(next);
   tree_ = PeakTree(next + 1);  // one for what is kept

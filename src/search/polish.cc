@@ -14,7 +14,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kStepsAMove = 1500;
+constexpr std::uint64_t kStepsAMove = 2500;
 constexpr std::uint64_t kStepsAnOp = 100;        // to set up, or to write down the runs
 constexpr std::uint64_t kStepsACandidate = 200;  // to see what frees something
 constexpr std::size_t kLongestChain = 16;        // units that are added together
