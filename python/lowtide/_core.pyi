@@ -271,6 +271,9 @@ def recompute_trades(graph: Graph, algorithm: str) -> list[tuple[int, int]]:
     From the order that :func:`plan` starts from and with the work that it allows, so that algorithms can be compared.
     """
 
+def recompute_bounds(graph: Graph, costs: Sequence[int]) -> list[int]:
+    """For each cost of what runs again: no plan that spends no more has a lower peak."""
+
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""
 

@@ -33,6 +33,7 @@
 #include "plan/roam_layout.h"
 #include "plan/traded.h"
 #include "raise.h"
+#include "search/trade_bound.h"
 #include "watch.h"
 
 namespace nb = nanobind;
@@ -162,6 +163,18 @@ std::vector<CostAndPeak> recompute_trades(const Graph& graph, std::string_view a
   std::vector<CostAndPeak> points;
   for (const Trade& trade : trades) points.emplace_back(trade.cost, trade.peak);
   return points;
+}
+
+std::vector<std::int64_t> recompute_bounds(const Graph& graph, const std::vector<std::int64_t>& costs) {
+  return take(unlocked([&]() -> Result<std::vector<std::int64_t>> {
+    const Result<BoundedOrder> best = find_order("best")->run(graph);
+    if (!best.ok()) return best.error();
+    Work work(trade_steps(graph));
+    const TradeBound bound(graph, to_replays(graph, best->order), work);
+    std::vector<std::int64_t> peaks;
+    for (const std::int64_t cost : costs) peaks.push_back(bound.least_peak(cost));
+    return peaks;
+  }));
 }
 
 void bind_graph(nb::module_& m) {
@@ -390,6 +403,7 @@ NB_MODULE(_core, m) {
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a);
   m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);
+  m.def("recompute_bounds", recompute_bounds, "graph"_a, "costs"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms()); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
   m.def("recompute_algorithms", [] { return listed(recompute_algorithms()); });
