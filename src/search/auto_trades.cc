@@ -17,7 +17,9 @@
 namespace lowtide {
 namespace {
 
-constexpr Position kGrains[] = {4, 8, 24};  // ops between two boundaries, at least
+constexpr Position kCoarsest = 24;
+constexpr Position kGrains[] = {4, 8, kCoarsest};  // ops between two boundaries, at least
+constexpr std::size_t kFineOps = 4000;             // with more of them, the coarsest grain has to do
 constexpr int kLadder = 48;  // peaks for which the segments are asked, from what the order needs down to nothing
 // Costs, as shares of the step's, at which more is tried.
 constexpr std::array kShares = {0.005, 0.01, 0.02,  0.03, 0.04, 0.05, 0.065, 0.08, 0.10,
@@ -75,6 +77,7 @@ class Search {
 
   void ask_segments() {
     for (const Position least_ops : kGrains) {
+      if (least_ops < kCoarsest && r_.num_ops() > kFineOps) continue;
       const SegmentProgram segments(r_, library_, least_ops, work_);
       const auto ask = [&](std::int64_t peak) -> std::optional<Outcome> {
         std::optional<Choice> choice = segments.cheapest_within(peak, work_);

@@ -15,10 +15,11 @@ namespace lowtide {
 namespace {
 
 constexpr std::uint64_t kStepsAMove = 2500;
-constexpr std::uint64_t kStepsAnOp = 100;        // to set up, or to write down the runs
-constexpr std::uint64_t kStepsACandidate = 200;  // to see what frees something
-constexpr std::size_t kLongestChain = 16;        // units that are added together
-constexpr std::size_t kMostTaken = 6;            // units taken back at random
+constexpr std::uint64_t kStepsAnOp = 100;       // to set up, or to write down the runs
+constexpr std::uint64_t kStepsACandidate = 60;  // to see what frees something
+constexpr std::size_t kOffers = 24;             // that are looked at closely
+constexpr std::size_t kLongestChain = 16;       // units that are added together
+constexpr std::size_t kMostTaken = 6;           // units taken back at random
 
 struct Place {
   Unit unit;
@@ -172,6 +173,26 @@ class Polishing {
     return cost;
   }
 
+  // What waits at the fullest moment, by how much it would free at best for its cost: more may have to run again.
+  struct Hope {
+    double worth;  // its bytes, and some luck
+    double gain;
+    Item item;
+    Position slot;
+  };
+  std::vector<Hope> hopes() {
+    std::vector<Hope> found;
+    for (const auto& [item, slot] : moves_.waiting_at_peak()) {
+      const Unit unit = r_.made_by[item];
+      if (slot < r_.turn || moves_.cost() > limit_ - r_.unit_cost[unit] || moves_.runs_again(unit, slot)) continue;
+      const double worth = (1 + noise_ * (chance_.share() - 0.5)) * static_cast<double>(r_.size[item]);
+      const auto cost = static_cast<double>(std::max<std::int64_t>(r_.unit_cost[unit], 1));
+      found.push_back({worth, worth / cost, item, slot});
+    }
+    std::ranges::stable_sort(found, std::ranges::greater{}, &Hope::gain);
+    return found;
+  }
+
   void fill() {
     struct Offer {
       double gain;
@@ -180,15 +201,14 @@ class Polishing {
     while (work_.left() > 0) {
       const std::int64_t peak = moves_.peak();
       std::vector<Offer> offers;
-      for (const auto& [item, slot] : moves_.waiting_at_peak()) {
-        if (slot < r_.turn || moves_.runs_again(r_.made_by[item], slot)) continue;
+      for (const Hope& hope : hopes()) {
         Offer offer;
-        if (!chain_for(item, slot, offer.chain)) continue;
+        if (!chain_for(hope.item, hope.slot, offer.chain)) continue;
         const std::int64_t cost = cost_of(offer.chain);
-        if (moves_.cost() + cost > limit_) continue;
-        const double luck = 1 + noise_ * (chance_.share() - 0.5);
-        offer.gain = luck * static_cast<double>(r_.size[item]) / static_cast<double>(std::max<std::int64_t>(cost, 1));
+        if (moves_.cost() > limit_ - cost) continue;
+        offer.gain = hope.worth / static_cast<double>(std::max<std::int64_t>(cost, 1));
         offers.push_back(std::move(offer));
+        if (offers.size() == kOffers) break;
       }
       spend(kStepsACandidate * r_.candidates.size());
       std::ranges::stable_sort(offers, std::ranges::greater{}, &Offer::gain);
