@@ -74,6 +74,7 @@ struct OpFlags {
   // Run again, it can leave out what it changes in resident buffers, with the same results: batch norm and its running
   // statistics. It then neither reads nor writes those buffers.
   bool may_skip_updates = false;
+  bool backward = false;  // of a backward pass: what a region makes again, it makes again for such ops
 };
 
 // The storage behind one or more values.
@@ -126,7 +127,11 @@ struct Op {
   OpFlags flags;
   std::string_view source;  // "train.py:12"
   std::string_view module;  // "encoder.layers.3.attention"
+  std::uint32_t region;     // 0: none; see below
 };
+
+// Ops of one region, other than 0, are asked to run again. What they make, and no op but theirs and those of a backward
+// pass uses, is always dropped after its last use in the region, and made again for the backward pass.
 
 // `before` must run earlier than `after`, for a reason that no buffer shows.
 struct Edge {
@@ -170,7 +175,7 @@ class Graph {
 
   Lists<char> texts_;  // interned: each distinct text once
 
-  std::vector<std::uint32_t> op_name_, op_source_, op_module_, op_stream_;
+  std::vector<std::uint32_t> op_name_, op_source_, op_module_, op_stream_, op_region_;
   std::vector<OpFlags> op_flags_;
   std::vector<Bytes> op_workspace_;
   std::vector<Nanos> op_cost_;
@@ -219,6 +224,7 @@ struct OpSpec {
   OpFlags flags = {};
   std::string_view source = {};
   std::string_view module = {};
+  std::uint32_t region = 0;
 };
 
 // Takes ops in program order, checks each as it comes, and refuses with an E1xx error that names the objects concerned.
@@ -260,8 +266,8 @@ class GraphBuilder {
 
 inline Op Graph::op(OpId id) const {
   const std::size_t i = id.index();
-  return {text(op_name_[i]), op_reads_[i],  op_writes_[i], op_reuses_[i],       op_workspace_[i],
-          op_cost_[i],       op_stream_[i], op_flags_[i],  text(op_source_[i]), text(op_module_[i])};
+  return {text(op_name_[i]), op_reads_[i], op_writes_[i],       op_reuses_[i],       op_workspace_[i], op_cost_[i],
+          op_stream_[i],     op_flags_[i], text(op_source_[i]), text(op_module_[i]), op_region_[i]};
 }
 
 inline Buffer Graph::buffer(BufferId id) const {

@@ -37,12 +37,16 @@ class GraphBuilder:
         collective: bool = False,
         must_not_recompute: bool = False,
         may_skip_updates: bool = False,
+        backward: bool = False,
         source: str = "",
         module: str = "",
+        region: int = 0,
     ) -> int:
         """Append an op that reads values and writes buffers.
 
         The first write of a buffer creates its content; any further one changes it in place and needs what was there.
+        What the ops of a ``region`` other than 0 make, and only they and ``backward`` ones use, plans drop after its
+        last use in the region, and make again.
         """
 
     def order(self, before: int, after: int) -> None:

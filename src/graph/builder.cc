@@ -130,6 +130,7 @@ Result<OpId> GraphBuilder::add_op(const OpSpec& spec) {
   graph_.op_source_.push_back(intern(spec.source));
   graph_.op_module_.push_back(intern(spec.module));
   graph_.op_stream_.push_back(spec.stream);
+  graph_.op_region_.push_back(spec.region);
   graph_.op_flags_.push_back(spec.flags);
   graph_.op_workspace_.push_back(spec.workspace);
   graph_.op_cost_.push_back(spec.cost);

@@ -51,7 +51,17 @@ Fingerprint& operator+=(Fingerprint& sum, const Fingerprint& part) {
 }
 
 // What a hash is of, so that none is taken for another.
-enum Kind : std::uint64_t { of_op, of_version, of_value, of_read, of_write, of_edge, of_descendants, of_reuse };
+enum Kind : std::uint64_t {
+  of_op,
+  of_version,
+  of_value,
+  of_read,
+  of_write,
+  of_edge,
+  of_descendants,
+  of_reuse,
+  of_region
+};
 
 class Fingerprinter {
  public:
@@ -112,9 +122,13 @@ class Fingerprinter {
       hash.add(op.name);
       hash.add(op.workspace.count());
       hash.add(op.cost.count());
-      hash.add(std::uint64_t{op.flags.may_skip_updates} << 36 | std::uint64_t{op.stream} << 4 |
-               (op.flags.random ? 8U : 0U) | (op.flags.mutating ? 4U : 0U) | (op.flags.collective ? 2U : 0U) |
-               (op.flags.must_not_recompute ? 1U : 0U));
+      hash.add(std::uint64_t{op.flags.backward} << 37 | std::uint64_t{op.flags.may_skip_updates} << 36 |
+               std::uint64_t{op.stream} << 4 | (op.flags.random ? 8U : 0U) | (op.flags.mutating ? 4U : 0U) |
+               (op.flags.collective ? 2U : 0U) | (op.flags.must_not_recompute ? 1U : 0U));
+      if (op.region != 0) {
+        hash.add(of_region);
+        hash.add(op.region);
+      }
       if (op.flags.random) hash.add(last_random);
       if (op.flags.collective) hash.add(last_collective);
       hash.add(sum_of(before[id.index()]));

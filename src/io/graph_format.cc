@@ -37,8 +37,10 @@ class GraphReader {
               {"collective", &spec_.flags.collective},
               {"must_not_recompute", &spec_.flags.must_not_recompute},
               {"may_skip_updates", &spec_.flags.may_skip_updates},
+              {"backward", &spec_.flags.backward},
               {"source", &spec_.source},
-              {"module", &spec_.module}}),
+              {"module", &spec_.module},
+              {"region", &spec_.region}}),
         edges_(find_section(sections, "edges"), JsonShape::list,
                {{"before", &before_, JsonField::required}, {"after", &after_, JsonField::required}}),
         reuses_(find_section(sections, "reuses"), JsonShape::list,
@@ -91,7 +93,7 @@ class GraphReader {
       size_ = time_ = 0;
       spec_.reads.clear();
       spec_.writes.clear();
-      spec_.stream = 0;
+      spec_.stream = spec_.region = 0;
       spec_.flags = {};
       spec_.source = spec_.module = {};
       const Result<bool> more = ops_.next();
@@ -270,8 +272,10 @@ void write_graph(const Graph& graph, JsonWriter& out) {
     if (op.flags.collective) out.field("collective", true);
     if (op.flags.must_not_recompute) out.field("must_not_recompute", true);
     if (op.flags.may_skip_updates) out.field("may_skip_updates", true);
+    if (op.flags.backward) out.field("backward", true);
     if (!op.source.empty()) out.field("source", op.source);
     if (!op.module.empty()) out.field("module", op.module);
+    if (op.region != 0) out.field("region", std::uint64_t{op.region});
     out.close_row();
   }
   out.close_list();

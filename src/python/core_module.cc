@@ -84,22 +84,24 @@ void bind_builder(nb::module_& m) {
           "op",
           [](GraphBuilder& self, std::string_view name, const std::vector<Index>& reads,
              const std::vector<Index>& writes, std::uint64_t workspace, std::uint64_t time_ns, std::uint32_t stream,
-             bool random, bool mutating, bool collective, bool must_not_recompute, bool may_skip_updates,
-             std::string_view source, std::string_view module) {
-            return take(self.add_op({.name = name,
-                                     .reads = to_ids<ValueId>(reads),
-                                     .writes = to_ids<BufferId>(writes),
-                                     .workspace = Bytes(workspace),
-                                     .cost = Nanos(time_ns),
-                                     .stream = stream,
-                                     .flags = {random, mutating, collective, must_not_recompute, may_skip_updates},
-                                     .source = source,
-                                     .module = module}))
+             bool random, bool mutating, bool collective, bool must_not_recompute, bool may_skip_updates, bool backward,
+             std::string_view source, std::string_view module, std::uint32_t region) {
+            return take(self.add_op(
+                            {.name = name,
+                             .reads = to_ids<ValueId>(reads),
+                             .writes = to_ids<BufferId>(writes),
+                             .workspace = Bytes(workspace),
+                             .cost = Nanos(time_ns),
+                             .stream = stream,
+                             .flags = {random, mutating, collective, must_not_recompute, may_skip_updates, backward},
+                             .source = source,
+                             .module = module,
+                             .region = region}))
                 .value();
           },
           "name"_a, "reads"_a, "writes"_a, nb::kw_only(), "workspace"_a = 0, "time_ns"_a = 0, "stream"_a = 0,
           "random"_a = false, "mutating"_a = false, "collective"_a = false, "must_not_recompute"_a = false,
-          "may_skip_updates"_a = false, "source"_a = "", "module"_a = "")
+          "may_skip_updates"_a = false, "backward"_a = false, "source"_a = "", "module"_a = "", "region"_a = 0)
       .def(
           "order",
           [](GraphBuilder& self, Index before, Index after) { take(self.add_edge(OpId(before), OpId(after))); },

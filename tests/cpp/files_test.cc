@@ -65,11 +65,12 @@ void expect_same(const Graph& a, const Graph& b) {
   for (OpId id(0); id.index() < a.num_ops(); id = id.next()) {
     const Op x = a.op(id);
     const Op y = b.op(id);
-    EXPECT_TRUE(std::tie(x.name, x.workspace, x.cost, x.stream, x.source, x.module) ==
-                std::tie(y.name, y.workspace, y.cost, y.stream, y.source, y.module));
+    EXPECT_TRUE(std::tie(x.name, x.workspace, x.cost, x.stream, x.source, x.module, x.region) ==
+                std::tie(y.name, y.workspace, y.cost, y.stream, y.source, y.module, y.region));
     EXPECT_TRUE(std::tie(x.flags.random, x.flags.mutating, x.flags.collective, x.flags.must_not_recompute,
-                         x.flags.may_skip_updates) == std::tie(y.flags.random, y.flags.mutating, y.flags.collective,
-                                                               y.flags.must_not_recompute, y.flags.may_skip_updates));
+                         x.flags.may_skip_updates, x.flags.backward) ==
+                std::tie(y.flags.random, y.flags.mutating, y.flags.collective, y.flags.must_not_recompute,
+                         y.flags.may_skip_updates, y.flags.backward));
     EXPECT_TRUE(std::ranges::equal(x.reads, y.reads));
     EXPECT_TRUE(std::ranges::equal(x.writes, y.writes));
     EXPECT_TRUE(std::ranges::equal(x.reuses, y.reuses));
@@ -83,7 +84,7 @@ void expect_same(const Graph& a, const Graph& b) {
 Graph awkward_graph() {
   GraphBuilder builder;
   const BufferId h = unwrap(builder.add_buffer({.size = Bytes(128), .name = "a \"name\"\\ \n\t\x01 \xC3\xA9"}));
-  unwrap(builder.add_op({.name = "make", .writes = {h}, .stream = 4294967295}));
+  unwrap(builder.add_op({.name = "make", .writes = {h}, .stream = 4294967295, .region = 4294967295}));
   const BufferId w = unwrap(builder.add_buffer({.size = Bytes(1ULL << 40),
                                                 .residence = Residence::resident,
                                                 .role = Role::optimizer_state,
@@ -93,8 +94,10 @@ Graph awkward_graph() {
   const ValueId late = unwrap(builder.add_value(w, "float64", shape));
   unwrap(builder.add_value(h, "unread", {}));
   const ValueId before = unwrap(builder.add_value(h, "", {}));
-  unwrap(builder.add_op(
-      {.name = "", .reads = {before, before}, .writes = {h}, .flags = {.mutating = true, .may_skip_updates = true}}));
+  unwrap(builder.add_op({.name = "",
+                         .reads = {before, before},
+                         .writes = {h},
+                         .flags = {.mutating = true, .may_skip_updates = true, .backward = true}}));
   const ValueId after = unwrap(builder.add_value(h, "bfloat16", {}));
   const BufferId y =
       unwrap(builder.add_buffer({.size = Bytes(0), .residence = Residence::resident, .role = Role::output}));

@@ -37,6 +37,7 @@ struct Pieces {
     Nanos cost;
     std::uint32_t stream;
     OpFlags flags;
+    std::uint32_t region;
   };
   std::vector<BufferPiece> buffers;
   std::vector<ValuePiece> values;
@@ -66,7 +67,8 @@ Pieces pieces_of(const Graph& graph) {
                           .workspace = op.workspace,
                           .cost = Nanos(op.cost.count() % 2),
                           .stream = op.stream,
-                          .flags = op.flags};
+                          .flags = op.flags,
+                          .region = op.region};
     for (const ValueId read : op.reads) piece.reads.push_back(read.index());
     for (const VersionId write : op.writes) piece.writes.push_back(graph.version(write).buffer.index());
     for (const Reuse& reuse : op.reuses) piece.reuses.emplace_back(reuse.from.index(), reuse.to.index());
@@ -127,7 +129,8 @@ Result<Graph> assembled(const Pieces& pieces, const std::vector<std::size_t>& or
                 .stream = piece.stream,
                 .flags = piece.flags,
                 .source = source,
-                .module = source};
+                .module = source,
+                .region = piece.region};
     for (const std::size_t read : piece.reads) {
       if (!values[read]) return Error{ErrorCode::read_of_nothing, "a read of what is not there yet"};
       spec.reads.push_back(*values[read]);
@@ -195,11 +198,13 @@ const Mutation kMutations[] = {
     {"workspace", [](Pieces& p, auto& r) { return any(p.ops, r).workspace += Bytes(1), true; }},
     {"cost", [](Pieces& p, auto& r) { return any(p.ops, r).cost += Nanos(2), true; }},
     {"stream", [](Pieces& p, auto& r) { return ++any(p.ops, r).stream, true; }},
+    {"region", [](Pieces& p, auto& r) { return ++any(p.ops, r).region, true; }},
     {"random", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.random); }},
     {"mutating", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.mutating); }},
     {"collective", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.collective); }},
     {"must_not_recompute", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.must_not_recompute); }},
     {"may_skip_updates", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.may_skip_updates); }},
+    {"backward", [](Pieces& p, auto& r) { return flip(any(p.ops, r).flags.backward); }},
     {"size", [](Pieces& p, auto& r) { return any(p.buffers, r).spec.size += Bytes(1), true; }},
     {"role", [](Pieces& p, auto& r) { return any(p.buffers, r).spec.role = Role::gradient, true; }},
     {"residence",
