@@ -72,7 +72,7 @@ struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
   bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
-  // What may run again where a budget asks for it (see recompute.h), or "none".
+  // What may run again where a budget asks for it (see recompute.h), or "none": then nothing does, regions or not.
   std::string recompute = "auto";
   // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order without reuse.
   std::optional<Budget> memory_budget = {};
@@ -84,6 +84,7 @@ struct PlanOptions {
 //
 // Every op runs once, unless a budget asks for more: where that needs more than the memory budget, the fastest plan
 // within it is taken in which some ops run again; and with a latency budget alone, the smallest plan within that.
+// What regions ask for (see Op in graph.h) runs again in any plan: bounds and shares are those of a graph that says so.
 //
 // Errors: E501 unknown algorithm; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step and
 // culprits.

@@ -12,6 +12,8 @@
 #include "plan/arrange.h"
 #include "plan/peak_report.h"
 #include "plan/traded.h"
+#include "rewrite/recompute.h"
+#include "search/regions.h"
 
 namespace lowtide {
 namespace {
@@ -93,6 +95,15 @@ Result<Plan> plan_without_reuse(const Graph& graph, PlanOptions options) {
   return error;
 }
 
+Result<Plan> plan_with_regions(const Graph& graph, const Rewritten& asked, const PlanOptions& options) {
+  const Result<Plan> made = plan(asked.graph, options);
+  if (!made.ok()) return made.error();
+  Plan translated = plan_of_original(graph, asked, *made);
+  if (translated.provenance.recompute.empty()) translated.provenance.recompute = "regions";
+  if (Status status = verify(graph, translated); !status.ok()) return status.error();
+  return translated;
+}
+
 }  // namespace
 
 double Plan::fragmentation() const {
@@ -107,6 +118,11 @@ double Plan::gap() const {
 
 Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
   if (!options.reuse) return plan_without_reuse(graph, options);
+  if (options.recompute != "none") {
+    const Result<std::optional<Rewritten>> asked = with_regions(graph);
+    if (!asked.ok()) return asked.error();
+    if (*asked) return plan_with_regions(graph, **asked, options);
+  }
   const Result<OrderAlgorithm> algorithm = find_order(options.order);
   if (!algorithm.ok()) return algorithm.error();
   Bytes memory_budget = Bytes::max();

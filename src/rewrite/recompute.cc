@@ -97,8 +97,6 @@ class Rewriting {
       if (!first || planned) spec.writes.push_back(newest_[buffer.index()]);
     }
     made_.writes.close();
-    if (first) spec.flags.random = false;  // it takes its numbers from where the first run took them
-
     std::vector<Reuse> reuses;
     for (const Reuse& reuse : op.reuses) {
       reuses.push_back({newest_[reuse.from.index()], newest_[reuse.to.index()]});
@@ -110,10 +108,14 @@ class Rewriting {
       if (Status status = builder_.add_reuse(*added, reuse.from, reuse.to); !status.ok()) return status;
     }
     if (!first) {
-      first_run_[id.index()] = *added;
+      first_run_[id.index()] = last_first_run_ = *added;
       return Done{};
     }
-    return builder_.add_edge(*first, *added);
+    // Of two runs of a random op, their flag says which is the first.
+    if (op.flags.may_skip_updates) {
+      if (Status status = builder_.add_edge(*first, *added); !status.ok()) return status;
+    }
+    return builder_.add_edge(*last_first_run_, *added);
   }
 
   const Graph& graph_;
@@ -121,6 +123,7 @@ class Rewriting {
   Repeats repeats_;
   GraphBuilder builder_;
   std::vector<std::optional<OpId>> first_run_;  // by op of the original
+  std::optional<OpId> last_first_run_;          // so far
   std::vector<BufferId> newest_;                // by buffer of the original: where it was made last
   std::map<std::pair<ValueId, BufferId>, ValueId> values_;
   Rewritten made_;
@@ -136,13 +139,24 @@ Plan plan_of_original(const Graph& graph, const Rewritten& rewritten, const Plan
   Plan translated = plan;
   translated.reads = {};
   translated.writes = {};
-  const auto block_of = [](BufferId buffer) { return BlockId(buffer.index()); };
-  for (OpId& op : translated.order) {
-    for (const BufferId buffer : rewritten.reads[op.index()]) translated.reads.push(block_of(buffer));
+  const auto buffer_of = [&](VersionId version) { return rewritten.graph.version(version).buffer; };
+  for (std::size_t step = 0; step < plan.order.size(); ++step) {
+    const OpId id = plan.order[step];
+    const Op op = rewritten.graph.op(id);
+    const auto block_of = [&](BufferId buffer) {
+      for (std::size_t i = 0; i < op.reads.size(); ++i) {
+        if (buffer_of(rewritten.graph.value(op.reads[i]).version) == buffer) return plan.reads[step][i];
+      }
+      for (std::size_t i = 0; i < op.writes.size(); ++i) {
+        if (buffer_of(op.writes[i]) == buffer) return plan.writes[step][i];
+      }
+      return BlockId(buffer.index());  // one that it leaves alone
+    };
+    for (const BufferId buffer : rewritten.reads[id.index()]) translated.reads.push(block_of(buffer));
     translated.reads.close();
-    for (const BufferId buffer : rewritten.writes[op.index()]) translated.writes.push(block_of(buffer));
+    for (const BufferId buffer : rewritten.writes[id.index()]) translated.writes.push(block_of(buffer));
     translated.writes.close();
-    op = rewritten.op_of[op.index()];
+    translated.order[step] = rewritten.op_of[id.index()];
   }
   for (Block& block : translated.blocks) block.buffer = rewritten.buffer_of[block.buffer.index()];
   translated.provenance.graph = fingerprint(graph);

@@ -10,7 +10,8 @@
 //                           4            6  g(z, h')
 //
 // A repeat makes what it makes in a buffer of its own, and whoever reads afterwards reads what was made last. So the
-// rewritten graph runs each of its ops once, and is ordered and laid out like any other.
+// rewritten graph runs each of its ops once, and is ordered and laid out like any other. A repeat stays behind the
+// first run that comes before it: earlier, it would be for nothing.
 #pragma once
 
 #include <span>

@@ -180,10 +180,9 @@ class Making {
 
   void find_repeatable() {
     const Repeats repeats(graph_);
-    made_.repeatable.assign(made_.num_units(), true);
     made_.until.assign(made_.num_units(), static_cast<Position>(made_.num_ops()));
     for (Unit unit = 0; unit < made_.num_units(); ++unit) {
-      bool fine = !made_.gives[unit].empty() && made_.members[unit].back() < made_.turn;
+      bool fine = !made_.gives[unit].empty();
       for (const Item item : made_.gives[unit]) fine &= !made_.kept[item];
       for (const Position p : made_.members[unit]) {
         const OpId id = made_.order[p];
@@ -192,7 +191,8 @@ class Making {
           if (fine && !repeats.skips(id, buffer_of(read))) fine = stays(unit, graph_.value(read).version);
         }
       }
-      made_.repeatable[unit] = fine;
+      made_.may_run_again.push_back(fine);
+      made_.repeatable.push_back(fine && made_.members[unit].back() < made_.turn);
     }
   }
 

@@ -56,8 +56,9 @@ struct Replays {
   Lists<Item> needs;  // made by other units
   Lists<Item> gives;
   std::vector<std::int64_t> unit_cost;
-  std::vector<bool> repeatable;  // its ops are early, and running them again is right
-  std::vector<Position> until;   // the last position before which it can run again: then something it reads changes
+  std::vector<bool> may_run_again;  // that is right
+  std::vector<bool> repeatable;     // and its ops are early
+  std::vector<Position> until;      // the last position before which it can run again: then something it reads changes
 
   std::vector<Item> candidates;  // items that are worth dropping, in the order in which they are made
   std::int64_t peak = 0;         // of the order as it is

@@ -14,6 +14,8 @@ struct Maker {
   std::uint64_t size;
   std::vector<std::size_t> reads = {};
   std::uint64_t workspace = 0;
+  std::uint32_t region = 0;
+  OpFlags flags = {};
 };
 
 Graph graph_of(std::span<const Maker> makers);

@@ -13,12 +13,12 @@ namespace {
 
 class Generator {
  public:
-  explicit Generator(std::mt19937_64& random) : random_(random) {}
+  Generator(std::mt19937_64& random, RandomGraphOptions options) : random_(random), options_(options) {}
 
   Graph generate() {
     const std::size_t ops = 3 + below(12);
     for (std::size_t i = 1 + below(3); i > 0; --i) add_buffer(Residence::resident, true, small_size());
-    for (std::size_t i = 0; i < ops; ++i) add_op(i);
+    for (std::size_t i = 0; i < ops; ++i) add_op(i, ops);
     for (std::size_t i = below(3); i > 0; --i) {
       const std::size_t before = below(ops - 1);
       unwrap(builder_.add_edge(OpId(before), OpId(before + 1 + below(ops - before - 1))));
@@ -52,7 +52,7 @@ class Generator {
     return chance(0.6) ? readable_[readable_.size() - 1 - below(recent)] : readable_[below(readable_.size())];
   }
 
-  void add_op(std::size_t index) {
+  void add_op(std::size_t index, std::size_t count) {
     const std::string name = words("op", index);
     OpSpec spec{.name = name, .cost = Nanos(below(100))};
     std::vector<BufferId> sources;  // planned buffers that it reads
@@ -82,6 +82,12 @@ class Generator {
     spec.flags.collective = chance(0.15);
     spec.flags.must_not_recompute = chance(0.1);
     spec.flags.may_skip_updates = chance(0.5);
+    if (options_.regions) {
+      const bool late = 2 * index > count;
+      spec.flags.backward = late && chance(0.8);
+      if (!late) spec.region = static_cast<std::uint32_t>(below(3));
+      if (spec.region != 0) spec.flags.collective = spec.flags.must_not_recompute = false;
+    }
     const OpId op = unwrap(builder_.add_op(spec));
     for (const BufferId to : created) {
       for (const BufferId from : sources) {
@@ -94,6 +100,7 @@ class Generator {
   }
 
   std::mt19937_64& random_;
+  RandomGraphOptions options_;
   GraphBuilder builder_;
   std::vector<BufferId> readable_;
   std::vector<std::optional<Bytes>> planned_size_;  // by buffer; none: resident
@@ -101,8 +108,8 @@ class Generator {
 
 }  // namespace
 
-Graph random_graph(std::mt19937_64& random) {
-  return Generator(random).generate();
+Graph random_graph(std::mt19937_64& random, RandomGraphOptions options) {
+  return Generator(random, options).generate();
 }
 
 std::vector<OpId> random_order(const Graph& graph, std::mt19937_64& random) {

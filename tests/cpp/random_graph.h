@@ -11,7 +11,10 @@ namespace lowtide {
 // 3 to 14 ops over buffers of 1 to 200 bytes: chains of in-place writes, several views of a version, resident buffers
 // with initial content that are updated, resident results, kept buffers, reuses, workspaces, random ops, collectives,
 // ops that must not or cannot fully run again, and explicit edges.
-Graph random_graph(std::mt19937_64& random);
+struct RandomGraphOptions {
+  bool regions = false;  // ops in regions, then some of a backward pass
+};
+Graph random_graph(std::mt19937_64& random, RandomGraphOptions options = {});
 
 // A uniformly chosen next op at every step, among those whose dependencies have run.
 std::vector<OpId> random_order(const Graph& graph, std::mt19937_64& random);
