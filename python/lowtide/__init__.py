@@ -19,6 +19,7 @@ from .errors import (
     LowtideError,
     MemoryGuardError,
 )
+from .hints import keep, recompute
 from .planning import plan
 from .versions import __version__, check_torch, require_torch
 
@@ -43,8 +44,10 @@ __all__ = [
     "__version__",
     "capture",
     "compile",
+    "keep",
     "measure",
     "plan",
+    "recompute",
     "verify",
 ]
 

@@ -20,7 +20,7 @@ from .errors import CaptureError
 from .opaque_update import OPAQUE_UPDATE
 from .optimizer_twin import NotExpressible, TwinRun
 from .profiles import positional
-from .recorder import LIFT, Call, Ref, Where, refs_in
+from .recorder import LIFT, Call, Ref, Where, refs_in, written_buffers
 from .tape import Root, Tape, UpdateMark
 from .update_template import Number, UpdateTemplate
 
@@ -62,6 +62,8 @@ class Operator:
     writes: list[int]  # buffers that it writes and did not make
     where: Where
     grad_mode: bool = False  # runs with gradients enabled
+    backward: bool = False  # autograd's
+    region: int = 0  # of the step, which is to run again; 0: none
 
     def reads(self) -> Iterator[Ref]:
         """The windows it reads, those that it writes in place included."""
@@ -81,6 +83,7 @@ class Lowered:
     absent: set[int] = field(default_factory=set)  # buffers of results that the real operator does not give
     opaque: list[tuple[int, str, str]] = field(default_factory=list)  # optimizer, parameter, why: by the rule itself
     late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
+    kept: set[int] = field(default_factory=set)  # buffers whose content is never to be made again
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
 
 
@@ -117,9 +120,12 @@ class _Lowering:
             marks.setdefault(mark.position, []).append(mark)
         for position, call in enumerate(self.tape.recording.calls):
             self._add_updates(marks.get(position, ()))
-            self._add_call(call, self._tape_window, call.where, lambda number: number)
+            if not call.repeats:
+                self._add_call(call, self._tape_window, call.where, lambda number: number)
         self._add_updates(marks.get(len(self.tape.recording.calls), ()))
         self._keep_what_is_left_behind()
+        known = map(self.tape.recording.known, self.tape.recording.kept)
+        self.lowered.kept = {self.buffer_of[recorded] for recorded in known if recorded in self.buffer_of}
         return self.lowered
 
     # -- buffers ---------------------------------------------------------------------------------------------------
@@ -132,6 +138,7 @@ class _Lowering:
         return index
 
     def _tape_buffer(self, recorded: int) -> int:
+        recorded = self.tape.recording.known(recorded)
         index = self.buffer_of.get(recorded)
         if index is None:
             source = self.tape.recording.buffers[recorded]
@@ -174,7 +181,7 @@ class _Lowering:
         else:
             arguments = [translate(item) for item in positional(target, call.args, call.kwargs)]
         results = [None if ref is None else window(ref) for ref in call.results]
-        writes = self._writes(target, arguments)
+        writes = written_buffers(target, arguments)
         made: list[bool] = []
         for ref in results:
             made.append(ref is not None and ref.buffer not in self.known)
@@ -185,23 +192,15 @@ class _Lowering:
         shows = any(ref is not None for ref in results) and not any(made)
         if shows and (not writes or torch.Tag.inplace_view in target.tags):
             return  # a view: it only says which window
-        self.lowered.operators.append(Operator(target, arguments, results, made, writes, where, call.grad_mode))
+        self.lowered.operators.append(
+            Operator(target, arguments, results, made, writes, where, call.grad_mode, call.backward, call.region)
+        )
 
     def _constant(self, tensor: torch.Tensor) -> Ref:
         index = self._new_buffer(
             Buffer(tensor.untyped_storage().nbytes(), "bound", "constant", "constant", Root("constant", tensor))
         )
         return Ref(index, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
-
-    def _writes(self, target: torch._ops.OpOverload, arguments: Sequence[Any]) -> list[int]:
-        written: list[int] = []
-        for schema, argument in zip(target._schema.arguments, arguments, strict=True):
-            if schema.alias_info is not None and schema.alias_info.is_write:
-                written += [ref.buffer for ref in refs_in(argument)]
-        condition, hidden = _core.op_hidden_writes(target._schema.name)
-        if hidden and (condition is None or arguments[condition]):
-            written += [ref.buffer for index in hidden for ref in refs_in(arguments[index])]
-        return list(dict.fromkeys(written))
 
     # -- updates ---------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import _core
 from .errors import CaptureError
+from .hints import is_recomputed
 from .interrupts import signals_held
 from .sources import user_line
 
@@ -57,6 +59,9 @@ class Call:
     results: list[Ref | None]
     where: Where
     grad_mode: bool = False  # gradients were enabled; noted for operators that look
+    backward: bool = False  # autograd asked for it
+    region: int = 0  # which stretch that is to run again it belongs to; 0: none
+    repeats: bool = False  # does again what another call did: its results are those
 
 
 @dataclass(slots=True)
@@ -76,6 +81,12 @@ class Recording:
 
     buffers: list[RecordedBuffer] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    kept: set[int] = field(default_factory=set)  # buffers whose content is never to be made again
+    same: dict[int, int] = field(default_factory=dict)  # buffers of calls that repeat others, and those of the others
+
+    def known(self, buffer: int) -> int:
+        """The buffer, or the one in which its content was made first."""
+        return self.same.get(buffer, buffer)
 
 
 def refs_in(tree: Any) -> Iterator[Ref]:
@@ -88,6 +99,18 @@ def refs_in(tree: Any) -> Iterator[Ref]:
     elif isinstance(tree, dict):
         for item in tree.values():
             yield from refs_in(item)
+
+
+def written_buffers(target: torch._ops.OpOverload, arguments: Sequence[Any]) -> list[int]:
+    """The buffers that a call changes in place; `arguments` are in schema order."""
+    written: list[int] = []
+    for schema, argument in zip(target._schema.arguments, arguments, strict=True):
+        if schema.alias_info is not None and schema.alias_info.is_write:
+            written += [ref.buffer for ref in refs_in(argument)]
+    condition, hidden = _core.op_hidden_writes(target._schema.name)
+    if hidden and (condition is None or arguments[condition]):
+        written += [ref.buffer for index in hidden for ref in refs_in(arguments[index])]
+    return list(dict.fromkeys(written))
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -109,6 +132,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             int, torch.Tensor
         ] = {}  # fake mode finds the stand-in of a real tensor only while it lives
         self._forward_where: dict[int, Where] = {}
+        self._open_regions: list[int] = []
+        self._num_regions = 0
         self.forbidden: dict[int, Exception] = {}  # buffers that must not be used, and what to raise if they are
 
     @classmethod
@@ -187,6 +212,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return [self._refs(item) for item in tree]
         return tree
 
+    # -- wishes ----------------------------------------------------------------------------------------------------
+
+    def keep(self, value: Any) -> None:
+        """The content of the tensors in `value` is not to be made again."""
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, FakeTensor):
+                self.recording.kept.add(self.ref(leaf).buffer)
+
+    def open_region(self) -> int:
+        """The calls that follow, but for autograd's, are to run again; of regions in one another the first counts."""
+        self._num_regions += 1
+        self._open_regions.append(self._num_regions)
+        return self._num_regions
+
+    def close_region(self) -> None:
+        """Ends the region that was opened last."""
+        self._open_regions.pop()
+
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
@@ -226,7 +269,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 raise CaptureError(f"{func} gives a {type(leaf).__name__}, not a tensor ({self.where().source})")
         grad_mode = torch.is_grad_enabled() and _core.op_sees_grad_mode(func._schema.name)
-        self.recording.calls.append(Call(func, refs, kwrefs, results, self.where(), grad_mode))
+        backward = torch._C._current_autograd_node() is not None
+        region = self._open_regions[0] if self._open_regions and not backward else 0
+        self.recording.calls.append(Call(func, refs, kwrefs, results, self.where(), grad_mode, backward, region))
 
     def _item(self, args: tuple[Any, ...]) -> Any:
         constant = getattr(args[0], "constant", None)
@@ -263,14 +308,18 @@ def _flat(tree: Any) -> Iterator[Any]:
 
 @contextmanager
 def module_paths(recorder: Recorder, model: torch.nn.Module) -> Iterator[None]:
-    """While open, calls are recorded with the path of the module whose `forward` makes them."""
+    """While open, calls are recorded with the path of the module whose `forward` makes them, and with its region."""
     paths = {module: path for path, module in model.named_modules()}
 
     def enter(module: torch.nn.Module, _args: Any) -> None:
         recorder.module_stack.append(paths.get(module, type(module).__name__))
+        if is_recomputed(module):
+            recorder.open_region()
 
-    def leave(_module: torch.nn.Module, _args: Any, _out: Any) -> None:
+    def leave(module: torch.nn.Module, _args: Any, _out: Any) -> None:
         recorder.module_stack.pop()
+        if is_recomputed(module):
+            recorder.close_region()
 
     handles = (
         torch.nn.modules.module.register_module_forward_pre_hook(enter),

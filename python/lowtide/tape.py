@@ -22,6 +22,8 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from . import hints
+from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
 from .errors import CaptureError
 from .guards import plain_key
 from .interrupts import signals_held
@@ -147,13 +149,15 @@ class _Capture:
                     self._backward_followed(),
                     module_paths(self.recorder, self.model),
                     torch.compiler.set_stance("force_eager"),  # a compiled submodule is traced as its original
+                    self._wishes_noted(),
                 ):
                     stack.enter_context(context)
+                checkpoints = stack.enter_context(checkpoints_followed(self.recorder))
                 entry = {name: parameter.grad for name, parameter in self.parameters.items()}
                 buffers = dict(self.model.named_buffers())
                 with self.fake_mode, self.recorder, signals_held.users_code():
                     result = self.function(*inputs[0], **inputs[1])
-                tape = self._tape((result, inputs if self._changed(inputs) else None), entry, buffers)
+                tape = self._tape((result, inputs if self._changed(inputs) else None), entry, buffers, checkpoints)
         except (CaptureError, _EntryGradientUsed):
             raise
         except Exception as error:
@@ -280,6 +284,14 @@ class _Capture:
             self.consumed.clear()
 
     @contextmanager
+    def _wishes_noted(self) -> Iterator[None]:
+        before, hints.capture.keep = hints.capture.keep, self.recorder.keep
+        try:
+            yield
+        finally:
+            hints.capture.keep = before
+
+    @contextmanager
     def _steps_marked(self) -> Iterator[None]:
         own = [optimizer.__dict__.get("step") for optimizer in self.optimizers]
         names = {id(parameter): name for name, parameter in self.parameters.items()}
@@ -319,7 +331,9 @@ class _Capture:
 
     # -- what it leaves behind -------------------------------------------------------------------------------------
 
-    def _tape(self, result: Any, entry: dict[str, Any], buffers: dict[str, torch.Tensor]) -> Tape:
+    def _tape(
+        self, result: Any, entry: dict[str, Any], buffers: dict[str, torch.Tensor], checkpoints: list[Checkpoint]
+    ) -> Tape:
         recorder = self.recorder
         leaves, structure = flatten(result)
         result_leaves: list[Any] = []
@@ -356,6 +370,10 @@ class _Capture:
                         "be found again, such as an iterator; pass it as an argument"
                     )
                 self.roots[index] = [Root("constant", buffer.root, recorder.root_offset(buffer.root))]
+        gradients = [ref for mark in self.updates for ref in mark.gradients.values()]
+        left_behind = refs_in([result_leaves, new_gradients, new_buffers, gradients])
+        updates = [mark.position for mark in self.updates]
+        merge_runs(recorder.recording, checkpoints, updates, {ref.buffer for ref in left_behind})
         return Tape(
             recording=recorder.recording,
             roots=self.roots,
@@ -412,8 +430,8 @@ def _fake_mode_of(model: torch.nn.Module) -> FakeTensorMode | None:
 def _random_state_kept(recording: Recording) -> Iterator[None]:
     """Restores every random state, and refuses what a tape cannot repeat.
 
-    Numbers drawn by Python or NumPy would be frozen; a random state that is set inside the step (as checkpoints do)
-    would not be set again before the random operators that follow.
+    Numbers drawn by Python or NumPy would be frozen; a random state that is set inside the step would not be set again
+    before the random operators that follow.
     """
     numpy = sys.modules.get("numpy")
     torch_state = torch.get_rng_state()
@@ -430,7 +448,7 @@ def _random_state_kept(recording: Recording) -> Iterator[None]:
         elif "seed" in touched:
             refused = "seeds PyTorch's random numbers"
         elif "set" in touched and any(torch.Tag.nondeterministic_seeded in c.target.tags for c in recording.calls):
-            refused = "sets PyTorch's random state and draws from it, as checkpoints with dropout do"
+            refused = "sets PyTorch's random state and draws from it"
     finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)

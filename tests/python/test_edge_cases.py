@@ -143,7 +143,7 @@ def written_out_to_an_empty_tensor() -> Case:
 # -- random numbers --------------------------------------------------------------------------------------------------
 
 
-@case(planned=False)
+@case(planned=True)
 def checkpoint_with_dropout() -> Case:
     model = nn.Linear(8, 8)
     return train(model, lambda x: checkpoint(lambda y: dropout(model(y)).square(), x, use_reentrant=False).sum())
