@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "graph/groups.h"
 #include "order/progress.h"
 
 namespace lowtide {
@@ -58,24 +59,6 @@ std::vector<bool> find_updates(const Graph& graph, const Tasks& tasks) {
   }
   return in_update;
 }
-
-class Groups {
- public:
-  explicit Groups(std::size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), Task{0}); }
-
-  Task find(Task task) {
-    while (parent_[task] != task) task = parent_[task] = parent_[parent_[task]];
-    return task;
-  }
-  // Its first task stands for a group.
-  void join(Task a, Task b) {
-    const auto [first, second] = std::minmax({find(a), find(b)});
-    parent_[second] = first;
-  }
-
- private:
-  std::vector<Task> parent_;
-};
 
 std::int64_t gradient_of(const Graph& graph, const std::vector<bool>& in_update, std::span<const Task> branch) {
   std::set<BufferId> gradients;

@@ -16,7 +16,6 @@ class Chance {
     return state_ ^= state_ << 17;
   }
   std::size_t below(std::size_t count) { return next() % count; }
-  bool one_in(std::size_t count) { return below(count) == 0; }
   double share() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:

@@ -7,10 +7,10 @@ constexpr std::uint64_t kStepsARun = 16;
 
 }  // namespace
 
-std::optional<Outcome> Explorer::explore(Choice& choice, std::int64_t target) {
+std::optional<Outcome> Explorer::explore(Choice& choice) {
   const Runs& runs = dropping_.runs_of(choice);
   if (!work_->spend(kStepsARun * runs.size())) return std::nullopt;
-  const Outcome outcome = evaluation_.of(runs, target);
+  const Outcome outcome = evaluation_.of(runs);
   front_->offer(outcome.cost, outcome.peak, choice);
   return outcome;
 }

@@ -34,17 +34,12 @@ class Front {
 class Explorer {
  public:
   Explorer(const Replays& replays, Front& front, Work& work)
-      : replays_(&replays), front_(&front), work_(&work), dropping_(replays), evaluation_(replays) {}
+      : front_(&front), work_(&work), dropping_(replays), evaluation_(replays) {}
 
   // Nothing if the work is at its end. The choice is mended: see Dropping.
-  std::optional<Outcome> explore(Choice& choice, std::int64_t target = std::numeric_limits<std::int64_t>::max());
-
-  const Replays& replays() const { return *replays_; }
-  const Front& front() const { return *front_; }
-  Work& work() { return *work_; }
+  std::optional<Outcome> explore(Choice& choice);
 
  private:
-  const Replays* replays_;
   Front* front_;
   Work* work_;
   Dropping dropping_;

@@ -105,10 +105,6 @@ class PriceCuts {
 
 }  // namespace
 
-Choice cheapest_choice(const Replays& replays, Price price, Work& work) {
-  return PriceCuts(replays).cheapest(price, work);
-}
-
 std::vector<Choice> choices_by_price(const Replays& replays, Work& work) {
   std::vector<Choice> choices = {keep_all(replays)};
   std::set<Choice> known = {choices.front()};

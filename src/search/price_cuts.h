@@ -22,9 +22,6 @@ struct Price {
   double lean;    // how much more for what is first needed at the very end than for what is needed at the turn
 };
 
-// The cheapest choice at this price; what cannot be found with the work stays.
-Choice cheapest_choice(const Replays& replays, Price price, Work& work);
-
 // Different choices over a wide range of prices, each once; keep_all() comes first.
 std::vector<Choice> choices_by_price(const Replays& replays, Work& work);
 

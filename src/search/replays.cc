@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "graph/dependencies.h"
+#include "graph/groups.h"
 #include "graph/reachability.h"
 #include "rewrite/repeats.h"
 
@@ -17,21 +18,6 @@ constexpr std::int64_t kWorthDropping = 4000;  // a candidate has at least this 
 std::int64_t count_of(Bytes bytes) {
   return static_cast<std::int64_t>(bytes.count());
 }
-
-// Groups of ops that write something together.
-class Groups {
- public:
-  explicit Groups(std::size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
-
-  Position find(Position op) {
-    while (parent_[op] != op) op = parent_[op] = parent_[parent_[op]];
-    return op;
-  }
-  void join(Position a, Position b) { parent_[find(std::max(a, b))] = find(std::min(a, b)); }
-
- private:
-  std::vector<Position> parent_;
-};
 
 class Making {
  public:

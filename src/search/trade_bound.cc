@@ -42,9 +42,9 @@ std::vector<When> when_each_runs(const Graph& graph, const Dependencies& needs, 
 
 class Moment {
  public:
-  Moment(const Graph& graph, const Dependencies& needs, const Replays& replays, OpId moment) : graph_(graph) {
+  Moment(const Graph& graph, const Dependencies& needs, const Repeats& repeats, const Replays& replays, OpId moment)
+      : graph_(graph) {
     const std::vector<When> when = when_each_runs(graph, needs, moment);
-    const Repeats repeats(graph);
     std::vector<std::int64_t> cost(graph.num_ops());
     for (Position p = 0; p < replays.num_ops(); ++p) cost[replays.order[p].index()] = replays.cost[p];
     source_ = network_.add_node();
@@ -159,8 +159,9 @@ TradeBound::TradeBound(const Graph& graph, const Replays& replays, Work& work)
     : operands_(static_cast<std::int64_t>(operand_bound(graph).count())) {
   if (replays.peak == 0 || replays.total_cost == 0) return;
   const Dependencies needs = dependencies(graph);
+  const Repeats repeats(graph);
   std::vector<Moment> moments;
-  for (const Position at : moments_of(replays)) moments.emplace_back(graph, needs, replays, replays.order[at]);
+  for (const Position at : moments_of(replays)) moments.emplace_back(graph, needs, repeats, replays, replays.order[at]);
   const auto add = [&](std::size_t moment, double a_byte) {
     const std::optional<double> paid = moments[moment].least_paid(a_byte, work);
     if (!paid) return;
