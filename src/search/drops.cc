@@ -1,14 +1,8 @@
 #include "search/drops.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace lowtide {
-namespace {
-
-constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
-
-}  // namespace
 
 Choice keep_all(const Replays& replays) {
   Choice choice(replays.num_items(), Fate::stays);
@@ -27,11 +21,11 @@ const Runs& Dropping::runs_of(Choice& choice) {
 bool Dropping::make_runs(Choice& choice) {
   const Replays& r = *replays_;
   runs_.clear();
-  for (Item item = 0; item < r.num_items(); ++item) made_[item] = choice[item] == Fate::stays ? kForEver : -1;
+  for (Item item = 0; item < r.num_items(); ++item) there_[item] = choice[item] == Fate::stays;
   for (Position p = 0; p < r.turn; ++p) runs_.push_back({p, false});
   for (Position p = r.turn; p < r.num_ops(); ++p) {
     for (const Item item : r.takes[p]) {
-      if (made_[item] < p && !make_again(item, p, choice)) return false;
+      if (!there_[item] && !make_again(item, p, choice)) return false;
     }
     runs_.push_back({p, false});
   }
@@ -55,7 +49,7 @@ bool Dropping::make_again(Item item, Position slot, Choice& choice) {
     Open& top = open.back();
     if (top.next == 0 && slot > r.until[top.unit]) return let_stay(top.unit, choice);
     const std::span<const Item> needs = r.needs[top.unit];
-    while (top.next < needs.size() && made_[needs[top.next]] >= slot) ++top.next;
+    while (top.next < needs.size() && there_[needs[top.next]]) ++top.next;
     if (top.next < needs.size()) {
       const Unit needed = r.made_by[needs[top.next++]];
       if (std::ranges::find(open, needed, &Open::unit) != open.end()) return let_stay(needed, choice);
@@ -63,9 +57,7 @@ bool Dropping::make_again(Item item, Position slot, Choice& choice) {
       continue;
     }
     for (const Position member : r.members[top.unit]) runs_.push_back({member, true});
-    for (const Item given : r.gives[top.unit]) {
-      made_[given] = choice[given] == Fate::dropped_always ? std::max<std::int64_t>(made_[given], slot) : kForEver;
-    }
+    for (const Item given : r.gives[top.unit]) there_[given] = true;
     open.pop_back();
   }
   return true;

@@ -1,8 +1,8 @@
 // drops.h: what is dropped at the turn, and what then runs again, and when.
 //
 // A *choice* says for each item whether it stays as long as anybody needs it, or is dropped after its last early use.
-// What is dropped is made again right before its first late use, and then stays; or, dropped always, is made again for
-// each late use. To make it again, what that needs must be there: what was dropped of it is made again first.
+// What is dropped is made again right before its first late use, and then stays. To make it again, what that needs must
+// be there: what was dropped of it is made again first.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lowtide {
 
-enum class Fate : std::uint8_t { stays, dropped, dropped_always };
+enum class Fate : std::uint8_t { stays, dropped };
 using Choice = std::vector<Fate>;  // by item; only candidates may be dropped
 
 // Nothing is dropped that is used late. What is not, is dropped: where it is needed to make something else again, it is
@@ -22,7 +22,7 @@ Choice keep_all(const Replays& replays);
 // Makes the runs of choices.
 class Dropping {
  public:
-  explicit Dropping(const Replays& replays) : replays_(&replays), made_(replays.num_items()) {}
+  explicit Dropping(const Replays& replays) : replays_(&replays), there_(replays.num_items()) {}
 
   // What cannot be made again when it is needed, because something that it is made from has changed by then or is made
   // from it, stays: the choice is mended. The runs stay valid until the next call.
@@ -34,7 +34,7 @@ class Dropping {
   bool let_stay(Unit unit, Choice& choice) const;
 
   const Replays* replays_;
-  std::vector<std::int64_t> made_;  // by item: the last position before which it is there
+  std::vector<bool> there_;  // by item: from now on
   Runs runs_;
 };
 
