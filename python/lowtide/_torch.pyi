@@ -82,7 +82,14 @@ class Program:
     def run(self, numbers: Sequence[int | float], look: Callable[[], None] | None = None) -> list[torch.Tensor]:
         """Run the step; `look` is called between two operators now and then, and stops the step if it raises."""
 
+    def time_calls(self) -> None:
+        """Take the time of each call until enough runs have gone as planned; not in a guarded program."""
+
     def close(self) -> None: ...
+    @property
+    def call_nanos(self) -> list[int]:
+        """What each call takes, 0 where there was nothing to do; empty until it is known."""
+
     @property
     def failed_call(self) -> int: ...
     @property

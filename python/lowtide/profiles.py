@@ -1,8 +1,10 @@
 """Op profiles: what each distinct operator call asks of memory and time, found by running it alone.
 
 Before the first step every distinct call (operator, shapes, strides, dtypes, constants) is run on scratch tensors under
-the recording allocator. So the first step already runs planned, with the operators' workspaces in the plan. Profiles
-are kept on disk: `$LOWTIDE_CACHE_DIR`, or `lowtide` in the user's cache directory.
+the recording allocator. So the first step already runs planned, with the operators' workspaces in the plan. Times are
+those of scratch memory until the first steps have been run; then they *settle*: what a call takes in a real step, with
+the caches and the values that it finds there, is its time from then on, for good. Profiles are kept on disk:
+`$LOWTIDE_CACHE_DIR`, or `lowtide` in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,7 @@ class OpProfile:
     workspace: int
     time_ns: int
     corrections: tuple[Correction, ...] = ()
+    settled: bool = False  # the time is that of real steps, and stays
 
 
 def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple[Request, ...], int]:
@@ -80,12 +83,18 @@ def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple
 
 
 class ProfileCache:
-    """Profiles by call signature, on disk for this machine, PyTorch version and number of threads."""
+    """Profiles by call signature, on disk for this machine, PyTorch version and number of threads.
+
+    A file is shared by all caches of its directory, in this process and in others: each takes from it what it does not
+    know, and times that settled there first.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or default_directory()
-        self._profiles: dict[str, OpProfile] | None = None
+        self._profiles: dict[str, OpProfile] = {}
         self._environment = ""
+        self._seen: tuple[int, ...] | None = None  # the file that was read or written last
+        self._forgotten: set[str] = set()  # what the file still has
         self._unsaved = False
         self.taken = 0  # profiles taken by running an operator, not found on disk
 
@@ -99,15 +108,42 @@ class ProfileCache:
         self._unsaved = True
         self.taken += 1
 
-    def forget(self, signature: str) -> OpProfile | None:
-        """Drops a profile that did not hold, and gives what it was."""
+    def settle(self, times: Mapping[str, int]) -> None:
+        """Sets the times of known profiles to what the calls took in a step: once and for all."""
+        self.refresh()
+        profiles = self._loaded()
+        for signature, time_ns in times.items():
+            profile = profiles.get(signature)
+            if profile is not None and not profile.settled:
+                profiles[signature] = replace(profile, time_ns=time_ns, settled=True)
+                self._unsaved = True
+
+    def forget(self, signature: str) -> None:
+        """Drops a profile that did not hold."""
+        self._loaded().pop(signature, None)
+        self._forgotten.add(signature)
         self._unsaved = True
-        return self._loaded().pop(signature, None)
+
+    def refresh(self) -> None:
+        """Takes what others have saved since."""
+        profiles = self._loaded()
+        seen = self._file()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        for signature, stored in self._read().items():
+            own = profiles.get(signature)
+            known = own is not None and (own.settled or not stored.settled)
+            if not known and signature not in self._forgotten:
+                profiles[signature] = stored
 
     def save(self) -> None:
         """Writes what is new; a cache that cannot be written is no error."""
-        if not self._unsaved:
-            return
+        if self._unsaved:
+            self.refresh()
+            self._write()
+
+    def _write(self) -> None:
         path = self._path()
         rows = {
             signature: [
@@ -115,27 +151,39 @@ class ProfileCache:
                 p.workspace,
                 p.time_ns,
                 [[c.result, c.dtype, c.sizes, c.strides] for c in p.corrections],
+                p.settled,
             ]
-            for signature, p in self._loaded().items()
+            for signature, p in self._profiles.items()
         }
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
                 json.dump({"environment": self._environment, "profiles": rows}, file)
             os.replace(file.name, path)
-            self._unsaved = False
         except OSError:
             return
+        self._unsaved = False
+        self._forgotten.clear()
+        self._seen = self._file()
 
     def _path(self) -> Path:
         return self._directory / f"profiles-{hashlib.sha256(self._environment.encode()).hexdigest()[:16]}.json"
 
+    def _file(self) -> tuple[int, ...] | None:
+        try:
+            found = self._path().stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
     def _loaded(self) -> dict[str, OpProfile]:
         environment = _environment()
-        if self._profiles is None or environment != self._environment:
-            if self._profiles is not None:
-                self.save()
+        if environment != self._environment:
+            if self._unsaved:
+                self._write()
+            self._forgotten.clear()
             self._environment = environment
+            self._seen = self._file()
             self._profiles = self._read()
         return self._profiles
 
@@ -153,8 +201,9 @@ class ProfileCache:
                         Correction(result, dtype, tuple(sizes), tuple(strides))
                         for result, dtype, sizes, strides in corrections
                     ),
+                    settled,
                 )
-                for signature, (requests, workspace, time_ns, corrections) in stored["profiles"].items()
+                for signature, (requests, workspace, time_ns, corrections, settled) in stored["profiles"].items()
             }
         except (OSError, ValueError, KeyError, TypeError):
             return {}  # a missing or damaged cache is an empty one
@@ -171,7 +220,7 @@ def default_directory() -> Path:
 def _environment() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return f"5 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+    return f"6 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
 
 
 def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any], grad_mode: bool) -> str:

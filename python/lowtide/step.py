@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from .errors import CaptureError, LowtideError
 from .explaining import CaptureRecord
 from .interrupts import signals_held
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
-from .memory_guard import MemoryGuard, explain_fault
+from .memory_guard import OFF, MemoryGuard, explain_fault
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profiles import OpProfile, ProfileCache
@@ -61,6 +62,7 @@ class Variant:
     rules: list[int]  # keys of opaque updates
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
     replans: int = 0
+    settles: bool = False  # its calls are being timed
 
 
 @dataclass(slots=True)
@@ -244,6 +246,7 @@ class CapturedStep:
             return numbers[number.index]
 
         rules = self._register_rules(lowered)
+        self._cache.refresh()
         try:
             signatures, profiles = profile_operators(lowered, self._cache, value)
             graph = build_graph(lowered, profiles, self._guard.margin)
@@ -255,7 +258,12 @@ class CapturedStep:
             raise
         bindings, inputs = self._find_bindings(lowered)
         shared = [(buffer, self._finder(root)) for buffer, root in lowered.shared]
-        return Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules)
+        variant = Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules)
+        unsettled = (can_run_alone(op) and not p.settled for op, p in zip(lowered.operators, profiles, strict=True))
+        variant.settles = self._guard is OFF and any(unsettled)
+        if variant.settles:
+            program.runtime.time_calls()
+        return variant
 
     def _register_rules(self, lowered: Lowered) -> list[int]:
         """Gives every opaque update its rule to call: the one of the step that is running then."""
@@ -357,8 +365,26 @@ class CapturedStep:
             culprit = variant.lowered.operators[operators[call]]
             self.report.escapes.append(f"{culprit.target} ({culprit.where.source})")
         missed = [call for call in runtime.missed_calls if can_run_alone(variant.lowered.operators[operators[call]])]
+        if variant.settles:
+            self._settle(variant)
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
             self._replan(variant, runs, [operators[call] for call in missed])
+
+    def _settle(self, variant: Variant) -> None:
+        """Once the program knows what its calls take: the mean over the calls of a profile is its time from now on.
+
+        This plan stays as it is; the next one is made with these times.
+        """
+        nanos = variant.program.runtime.call_nanos
+        if not nanos:
+            return
+        variant.settles = False
+        taken: dict[str, list[int]] = {}
+        for index, time_ns in zip(variant.program.operators, nanos, strict=True):
+            if time_ns > 0:
+                taken.setdefault(variant.signatures[index], []).append(time_ns)
+        self._cache.settle({signature: round(fmean(times)) for signature, times in taken.items()})
+        self._cache.save()
 
     def _replan(self, variant: Variant, runs: dict[int, TwinRun], missed: Sequence[int]) -> None:
         """A request outgrew its profile: that operator is profiled again and the step planned again."""

@@ -174,11 +174,13 @@ PYBIND11_MODULE(_torch, module) {
              return self.run(look_with_gil);
            }),
            py::arg("numbers"), py::arg("look") = py::none())
+      .def("time_calls", &Program::time_calls)
       .def("close",
            [](Program& self) {
              const py::gil_scoped_release released;
              self.close();
            })
+      .def_property_readonly("call_nanos", &Program::call_nanos)
       .def_property_readonly("failed_call", &Program::failed_call)
       .def_property_readonly("memory_fault", [](const Program& self) { return self.memory_fault(); })
       .def_property_readonly("stats", [](const Program& self) { return self.stats(); })

@@ -300,7 +300,13 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
       if (guard_) guard_->begin_step();
       for (; index < static_cast<int>(calls_.size()); ++index) {
         lookout.between_calls();
-        execute(index, replay, stack);
+        if (!times_.running()) {
+          execute(index, replay, stack);
+          continue;
+        }
+        times_.begin_call();
+        const bool worked = execute(index, replay, stack);
+        times_.end_call(static_cast<std::size_t>(index), worked);
       }
       if (guard_) guard_->end_step();
     } catch (const MemoryFault& fault) {
@@ -320,15 +326,24 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
     }
     let_go();
   }
+  if (times_.running() && stats_.misses == 0 && escapes_.empty()) times_.count_run();
   return results;
 }
 
-void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
+void Program::time_calls() {
+  TORCH_CHECK(open_ && finished_, "lowtide: this step was closed");
+  TORCH_CHECK(!guard_, "lowtide: a guarded step takes other times");
+  times_.start(calls_.size());
+}
+
+// Whether there was anything to do.
+bool Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   Call& call = at_index(calls_, index);
   const bool apart = keep_apart(call);
   const std::vector<Request>& requests = apart ? apart_ : call.spec.requests;
   if (guard_) guard_->before(index, apart);
-  if (!is_done_already(call, apart)) {
+  const bool done_already = is_done_already(call, apart);
+  if (!done_already) {
     stack.assign(call.stack.begin(), call.stack.end());
     replay.begin_op(requests.data(), requests.size());
     {
@@ -347,6 +362,7 @@ void Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   }
   if (guard_) guard_->after(index);
   for (const int buffer : call.spec.ends) end_life(index, buffer);
+  return !done_already;
 }
 
 void Program::take_result(int index, const c10::IValue& result, std::size_t* position) {

@@ -27,6 +27,7 @@
 
 #include "allocator.h"
 #include "arguments.h"
+#include "call_times.h"
 #include "memory_guard.h"
 #include "random_state.h"
 
@@ -96,6 +97,13 @@ class Program {
   // 50 ms: what it throws stops the step before the call that `failed_call()` then names.
   std::vector<at::Tensor> run(const std::function<void()>& look);
 
+  // From now on, until enough runs have gone as planned: takes the time of each call. Not with a memory guard, which
+  // takes time itself.
+  void time_calls();
+
+  // Nanoseconds that each call takes; 0 where there was nothing to do. Empty until they are known.
+  const std::vector<std::int64_t>& call_nanos() const { return times_.nanos(); }
+
   // Gives the arena memory back. The program cannot run again.
   void close();
 
@@ -147,7 +155,7 @@ class Program {
   void build_stack(Call& call);
   void guard_call(const Call& call);
   void renew(int buffer);
-  void execute(int index, Replay& replay, torch::jit::Stack& stack);
+  bool execute(int index, Replay& replay, torch::jit::Stack& stack);
   void take_result(int index, const c10::IValue& result, std::size_t* position);
   bool is_held_outside(int buffer) const;
   bool keep_apart(const Call& call);
@@ -170,6 +178,7 @@ class Program {
   std::vector<c10::IValue> numbers_;
   std::vector<std::vector<NumberUse>> number_uses_;
   std::vector<Request> apart_;  // the requests of a call whose results cannot lie where they were planned
+  CallTimes times_;
 
   int failed_call_ = -1;
   std::optional<MemoryFault> memory_fault_;

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from lowtide.profiles import OpProfile, ProfileCache, Request, default_directory, pack_workspace
 from step_models import pair, run_both, same, small_batches
@@ -50,6 +51,64 @@ def test_a_directory_that_cannot_be_written_is_no_error(tmp_path):
     cache = ProfileCache(tmp_path / "file" / "below")
     cache.put("op()", OpProfile((), 0, 1))
     cache.save()
+
+
+def cache_with(directory, **profiles):
+    cache = ProfileCache(directory)
+    for signature, profile in profiles.items():
+        cache.put(signature, profile)
+    cache.save()
+    return cache
+
+
+def test_a_time_settles_once(tmp_path):
+    alone = OpProfile((Request(128, 0, -1),), 64, 10)
+    cache = cache_with(tmp_path, op=alone, other=alone)
+    cache.settle({"op": 20, "unknown": 5})
+    cache.settle({"op": 30})
+    cache.save()
+    for known in (cache, ProfileCache(tmp_path)):
+        assert known.get("op") == OpProfile(alone.requests, 64, 20, settled=True)
+        assert known.get("other") == alone
+        assert known.get("unknown") is None
+
+
+def test_of_two_caches_the_first_to_settle_counts_for_both(tmp_path):
+    first = cache_with(tmp_path, op=OpProfile((), 0, 10))
+    second = ProfileCache(tmp_path)
+    assert second.get("op") == OpProfile((), 0, 10)
+    second.put("more", OpProfile((), 0, 1))
+    first.settle({"op": 20})
+    first.save()
+    second.settle({"op": 30, "more": 2})
+    second.save()
+    first.refresh()
+    for cache in (first, second, ProfileCache(tmp_path)):
+        assert cache.get("op") == OpProfile((), 0, 20, settled=True)
+        assert cache.get("more") == OpProfile((), 0, 2, settled=True)
+
+
+def test_a_forgotten_profile_does_not_come_back(tmp_path):
+    cache = cache_with(tmp_path, op=OpProfile((), 0, 10))
+    cache.settle({"op": 20})
+    cache.save()
+    cache.forget("op")
+    cache_with(tmp_path, other=OpProfile((), 0, 1))  # another one has written the file meanwhile
+    cache.refresh()
+    assert cache.get("op") is None
+    assert cache.get("other") is not None
+    cache.put("op", OpProfile((), 64, 11))
+    cache.save()
+    assert ProfileCache(tmp_path).get("op") == OpProfile((), 64, 11)
+
+
+def test_profiles_that_are_not_saved_yet_are_kept_when_the_threads_change(tmp_path):
+    cache = ProfileCache(tmp_path)
+    cache.put("op", OpProfile((), 0, 10))
+    torch.set_num_threads(2)
+    assert cache.get("op") is None
+    torch.set_num_threads(1)
+    assert cache.get("op") == OpProfile((), 0, 10)
 
 
 def test_a_second_compilation_profiles_nothing():
