@@ -5,7 +5,8 @@
 Methods:
 
     PyTorch live       the most bytes alive in eager execution, where gradients live until the next step zeroes them
-    PyTorch reserved   what its caching allocator for CUDA reserves for that (simulated: caching_allocator.py)
+    PyTorch reserved   what its caching allocator for CUDA reserves for that (simulated)
+    expandable         the same, with expandable_segments:True
     LESCEA + LLFB      the heuristics that ROAM compares with: an order that leaves the least alive at each op, and a
                        layout by longest life
     ROAM               its order and its layout
@@ -29,7 +30,6 @@ from dataclasses import dataclass
 
 import lowtide
 import zoo_graphs
-from eager_memory import run_eager
 from lowtide import _core
 from zoo_graphs import GRADIENTS, MIB, Form, Step
 
@@ -62,7 +62,7 @@ MODEL = Method("MODeL", lambda graph: _core.model_memory(graph, MODEL_STEPS, MOD
 METHODS = (*FAST, MODEL)
 MODEL_SECONDS = 300
 MODEL_STEPS = 10**9 * MODEL_SECONDS
-PYTORCH = ("PyTorch live", "PyTorch reserved")
+PYTORCH = ("PyTorch live", "PyTorch reserved", "PyTorch reserved, expandable")
 COLUMNS = ("model", "batch", "method", "planned MiB", "total MiB", "fragmentation", "seconds")
 
 
@@ -84,12 +84,15 @@ class Memory:
 
 
 def pytorch(step: Step) -> list[Memory]:
-    """Both figures of PyTorch itself, of a step that keeps its gradients."""
-    eager = run_eager(step.graph)
-    live, reserved = eager.live - eager.resident, eager.reserved - eager.resident
+    """The figures of PyTorch itself, of a step that keeps its gradients."""
+    eager, expandable = (_core.run_eager(step.graph, settings) for settings in ("", "expandable_segments:True"))
+    amounts = (
+        (eager.peak_live_bytes, 0.0),
+        *((run.peak_reserved_bytes, run.fragmentation) for run in (eager, expandable)),
+    )
     return [
-        Memory(PYTORCH[0], step.model, step.batch, live, eager.resident, 0.0, 0.0),
-        Memory(PYTORCH[1], step.model, step.batch, reserved, eager.resident, eager.fragmentation, 0.0),
+        Memory(name, step.model, step.batch, total - eager.resident_bytes, eager.resident_bytes, fragmentation, 0.0)
+        for name, (total, fragmentation) in zip(PYTORCH, amounts, strict=True)
     ]
 
 

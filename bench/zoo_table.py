@@ -13,6 +13,7 @@ import os
 import torch
 
 import zoo
+from lowtide import _core
 from zoo_graphs import MIB, Form, graph_of, settings
 
 PAGE = """\
@@ -25,20 +26,28 @@ uses 32). *Resident* are parameters, optimizer state, gradients and the batch. *
 keeps alive beside them, without the operators' own workspaces, which only running them tells. *Bound* is the most that
 one operator touches, less what it may reuse: no plan has a smaller peak. *Seconds* are those of the capture, on one
 core.
+
+*Live* is the most that eager PyTorch needs at once, where gradients live until the next iteration zeroes them.
+*Reserved* is what its caching allocator for CUDA takes for that from a device that is never full, simulated by the
+rules of PyTorch 2.13 (`caching_allocator.h`); *expandable* is the same with `expandable_segments:True`.
 """
 COLUMNS = (
     "model", "parameters M", "paper", "batch", "side or length", "dtype",
-    "ops", "buffers", "resident MiB", "peak MiB", "bound MiB", "seconds",
+    "ops", "buffers", "resident MiB", "peak MiB", "bound MiB",
+    "live MiB", "reserved MiB", "expandable MiB", "seconds",
 )  # fmt: skip
 
 
 def line(name: str, use: zoo.Use, batch: int, attention: str) -> str:
     graph, job, seconds = graph_of(name, use, batch, Form(attention=attention))
+    eager, expandable = (_core.run_eager(graph, conf) for conf in ("", "expandable_segments:True"))
     parameters = sum(parameter.numel() for parameter in job.model.parameters())
     cells = (
         name, f"{parameters / 1e6:.1f}", use.paper, batch, use.extent, use.dtype,
         graph.num_ops, graph.num_buffers, f"{graph.resident_bytes / MIB:.1f}",
-        f"{graph.program_peak_bytes / MIB:.1f}", f"{graph.operand_bound_bytes / MIB:.1f}", f"{seconds:.1f}",
+        f"{graph.program_peak_bytes / MIB:.1f}", f"{graph.operand_bound_bytes / MIB:.1f}",
+        f"{eager.peak_live_bytes / MIB:.1f}", f"{eager.peak_reserved_bytes / MIB:.0f}",
+        f"{expandable.peak_reserved_bytes / MIB:.0f}", f"{seconds:.1f}",
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
 

@@ -75,10 +75,13 @@ enum class ErrorCode : std::uint16_t {
   too_many_objects = 401,    // more objects of a kind than 32-bit ids can name
   file_too_large = 402,      // a file holds more than what is read from a file of its size
   work_limit = 403,          // an algorithm would take more steps than it was allowed
+  device_full = 404,         // a simulated device has no room for a request
   unknown_algorithm = 501,   // no algorithm of that name is registered
   invalid_amount = 502,      // text that is not an amount of bytes or of time
   invalid_share = 503,       // a share that is not in (0, 1]
   invalid_item = 504,        // an alignment of 0, or a fixed offset that is misaligned or taken twice
+  invalid_setting = 505,     // a setting of PyTorch's allocator that PyTorch refuses
+  unknown_request = 506,     // a request that the simulated allocator has not served, or that is freed already
 
   // Files.
   wrong_format = 601,          // something else than what was asked for

@@ -167,6 +167,83 @@ class Plan:
     def workspace_offsets(self) -> list[int]:
         """By step."""
 
+class _AllocatorStats:
+    @property
+    def live_bytes(self) -> int:
+        """As asked for."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """``torch.cuda.memory_allocated()``."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """``torch.cuda.memory_reserved()``."""
+
+    @property
+    def peak_live_bytes(self) -> int: ...
+    @property
+    def peak_allocated_bytes(self) -> int: ...
+    @property
+    def peak_reserved_bytes(self) -> int: ...
+    @property
+    def fragmentation(self) -> float:
+        """The share of what is reserved at most that is never asked for."""
+
+    @property
+    def segments(self) -> int: ...
+    @property
+    def device_allocs(self) -> int:
+        """Calls of ``cudaMalloc``, or mappings of pages."""
+
+    @property
+    def device_frees(self) -> int: ...
+    @property
+    def retries(self) -> int:
+        """Requests for which the whole cache was given back."""
+
+    @property
+    def ooms(self) -> int: ...
+
+class CachingAllocator(_AllocatorStats):
+    """PyTorch's caching allocator for CUDA, simulated: see ``caching_allocator.h``.
+
+    ``settings`` are those of ``PYTORCH_ALLOC_CONF``, ``"expandable_segments:True"``; ``ValueError`` for what PyTorch
+    refuses. Without a ``capacity``, in bytes, the device is never full.
+    """
+
+    def __init__(self, settings: str = "", capacity: int | None = None) -> None: ...
+    def allocate(self, size: int, stream: int = 0) -> int:
+        """The number of the request. Raises :class:`lowtide.errors.LimitError` if the device is full."""
+
+    def free(self, request: int) -> None: ...
+    def empty_cache(self) -> None: ...
+    def block(self, request: int) -> tuple[int, int, int] | None:
+        """Segment, offset there and size; ``None`` for no bytes, and for what is freed."""
+
+class EagerMemory(_AllocatorStats):
+    """What a graph takes in plain PyTorch: figures of its allocator, with their peaks."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """All that is there for the whole step but gradients; part of what is asked for."""
+
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def stopped_at(self) -> int | None:
+        """The op at which the device was full; ``None`` if it fits, or if not even the parameters do."""
+
+    @property
+    def out_of_memory(self) -> dict[str, int] | None:
+        """The numbers of PyTorch's message, in bytes: requested, tried, capacity, free, allocated and reserved."""
+
+def run_eager(graph: Graph, settings: str = "", capacity: int | None = None, iterations: int = 3) -> EagerMemory:
+    """Run a graph in program order through a :class:`CachingAllocator`, everything freed after its last use.
+
+    Gradients live until the next iteration; see ``eager.h``.
+    """
+
 class Watch:
     """Sees by pointer comparison, in one sweep, whether any of the places it was told of holds another object.
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "eager.h"
 #include "lowtide/budget.h"
 #include "lowtide/files.h"
 #include "lowtide/fingerprint.h"
@@ -368,6 +369,7 @@ NB_MODULE(_core, m) {
   bind_graph(m);
   bind_plan(m);
   bind_watch(m);
+  bind_eager(m);
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);

@@ -108,6 +108,12 @@ def other_graph():
     _core.verify(builder.build(), _core.plan(small_step()))
 
 
+def full_device() -> None:
+    allocator = _core.CachingAllocator(capacity=50 * 2**20)
+    allocator.allocate(30 * 2**20)
+    allocator.allocate(40 * 2**20)
+
+
 MAKERS = {
     "E101": unknown_id,
     "E102": invalid_buffer,
@@ -123,9 +129,12 @@ MAKERS = {
     "E301": lambda: _core.plan(small_step(), memory_budget=4096),
     "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),
     "E402": file_too_large,
+    "E404": full_device,
     "E501": lambda: _core.plan(small_step(), layout="best"),
     "E502": lambda: _core.parse_bytes("6 elephants"),
     "E503": lambda: _core.plan(small_step(), memory_budget=1.5),
+    "E505": lambda: _core.CachingAllocator("max_split_size_mb:19"),
+    "E506": lambda: _core.CachingAllocator().free(0),
     "E601": lambda: load_graph("plan.json", b'{"format":"lowtide-plan","version":1}'),
     "E602": lambda: load_graph("step.json", b'{"format":"lowtide-graph","version":2}'),
     "E603": lambda: load_graph(

@@ -1,0 +1,118 @@
+#include "lowtide/eager.h"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lowtide/lists.h"
+
+namespace lowtide {
+namespace {
+
+class Run {
+ public:
+  Run(const Graph& graph, CachingAllocator allocator)
+      : graph_(graph), allocator_(std::move(allocator)), held_(graph.num_buffers()) {
+    std::vector<std::pair<std::size_t, BufferId>> last_uses;
+    for (std::size_t i = 0; i < graph.num_buffers(); ++i) {
+      const BufferId id(i);
+      const Buffer buffer = graph.buffer(id);
+      if (ends_with_iteration(buffer)) let_go_.push_back(id);
+      if (buffer.planned() && !buffer.kept) last_uses.emplace_back(last_use(buffer).index(), id);
+    }
+    dying_ = Lists<BufferId>::group(graph.num_ops(), last_uses);
+  }
+
+  Result<EagerMemory> run(std::size_t iterations) {
+    EagerMemory memory;
+    memory.resident = resident();
+    memory.stop = first_stop(iterations);
+    memory.allocator = allocator_.stats();
+    return memory;
+  }
+
+ private:
+  static bool has_initial_content(const Graph& graph, const Buffer& buffer) {
+    return !graph.version(buffer.versions.front()).writer;
+  }
+
+  // A gradient with content from before is added to, and nobody zeroes it.
+  bool ends_with_iteration(const Buffer& buffer) const {
+    if (buffer.planned()) return buffer.kept;
+    return (buffer.role == Role::gradient || buffer.role == Role::output) && !has_initial_content(graph_, buffer);
+  }
+
+  OpId last_use(const Buffer& buffer) const {
+    OpId last;
+    for (const VersionId id : buffer.versions) {
+      const Version version = graph_.version(id);
+      if (version.writer) last = std::max(last, *version.writer);
+      if (!version.readers.empty()) last = std::max(last, version.readers.back());
+    }
+    return last;
+  }
+
+  Bytes resident() const {
+    Bytes sum;
+    for (std::size_t i = 0; i < graph_.num_buffers(); ++i) {
+      const Buffer buffer = graph_.buffer(BufferId(i));
+      if (!buffer.planned() && buffer.role != Role::gradient) sum += buffer.size;
+    }
+    return sum;
+  }
+
+  std::optional<EagerStop> first_stop(std::size_t iterations) {
+    for (std::size_t i = 0; i < graph_.num_buffers(); ++i) {
+      if (!has_initial_content(graph_, graph_.buffer(BufferId(i)))) continue;
+      if (!make(BufferId(i), 0)) return EagerStop{0, std::nullopt, *allocator_.out_of_memory()};
+    }
+    for (std::size_t iteration = 0; iteration < iterations; ++iteration) {
+      for (const BufferId buffer : let_go_) let_go(buffer);
+      for (std::size_t i = 0; i < graph_.num_ops(); ++i) {
+        if (!run_op(OpId(i))) return EagerStop{iteration, OpId(i), *allocator_.out_of_memory()};
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool run_op(OpId id) {
+    const Op op = graph_.op(id);
+    for (const VersionId version : op.writes) {
+      if (!make(graph_.version(version).buffer, op.stream)) return false;
+    }
+    const Result<RequestId> workspace = allocator_.allocate(op.workspace, op.stream);
+    if (!workspace.ok()) return false;
+    (void)allocator_.free(*workspace);
+    for (const BufferId buffer : dying_[id.index()]) let_go(buffer);
+    return true;
+  }
+
+  // Unless it is there already.
+  bool make(BufferId buffer, std::uint32_t stream) {
+    std::optional<RequestId>& held = held_[buffer.index()];
+    if (held) return true;
+    const Result<RequestId> given = allocator_.allocate(graph_.buffer(buffer).size, stream);
+    if (given.ok()) held = *given;
+    return given.ok();
+  }
+
+  void let_go(BufferId buffer) {
+    if (const auto held = std::exchange(held_[buffer.index()], std::nullopt)) (void)allocator_.free(*held);
+  }
+
+  const Graph& graph_;
+  CachingAllocator allocator_;
+  std::vector<std::optional<RequestId>> held_;  // by buffer
+  Lists<BufferId> dying_;                       // by op: what nothing uses after it
+  std::vector<BufferId> let_go_;                // when the next iteration begins
+};
+
+}  // namespace
+
+Result<EagerMemory> run_eager(const Graph& graph, const EagerOptions& options) {
+  Result<CachingAllocator> allocator = CachingAllocator::make(options.allocator, options.capacity);
+  if (!allocator.ok()) return allocator.error();
+  return Run(graph, *std::move(allocator)).run(options.iterations);
+}
+
+}  // namespace lowtide
