@@ -157,10 +157,13 @@ std::uint64_t to_next_division(std::uint64_t size, std::uint64_t divisions) {
 }  // namespace
 
 Status check(const AllocatorSettings& settings) {
-  // Multiples of 2 MiB would be too strict: PyTorch takes a large segment of 15 MiB.
   const Bytes segment = settings.large_segment_size;
-  if (segment < Bytes(2 * kMiB) || segment > Bytes(std::uint64_t{1} << 40) || segment.count() % kMiB != 0) {
-    return invalid("large_segment_size_mb is " + std::to_string(segment.count() / kMiB) + ", not 2 to 1048576");
+  if (segment.count() % kMiB != 0) {
+    return invalid("large_segment_size is " + std::to_string(segment.count()) + " bytes, not whole MiB");
+  }
+  // Requests of less than 10 MiB must fit; and nothing that is larger than a device is of use.
+  if (segment <= Bytes(10 * kMiB) || segment > Bytes(kMiB << 20)) {
+    return invalid("large_segment_size_mb is " + std::to_string(segment.count() / kMiB) + ", not 11 to 1048576");
   }
   if (settings.max_split_size != Bytes::max() && settings.max_split_size.count() % kMiB != 0) {
     return invalid("max_split_size is " + std::to_string(settings.max_split_size.count()) + " bytes, not whole MiB");

@@ -419,7 +419,7 @@ TEST(AllocatorSettings, AreRefusedWithAReason) {
       {"max_split_size_mb:19", "max_split_size_mb is 19, less than large_segment_size_mb, which is 20"},
       {"max_split_size_mb:20,large_segment_size_mb:25", "max_split_size_mb is 20, less than"},
       {"max_non_split_rounding_mb:5", "max_non_split_rounding_mb is 5, less than"},
-      {"large_segment_size_mb:0", "large_segment_size_mb is 0"},
+      {"large_segment_size_mb:10", "large_segment_size_mb is 10, not 11 to"},
       {"roundup_power2_divisions:3", "roundup_power2_divisions has 3"},
       {"roundup_power2_divisions:[64:8", ", is wanted, not ''"},
       {"roundup_power2_divisions:[3:8]", "sizes are powers of two, not '3'"},
@@ -439,6 +439,7 @@ TEST(AllocatorSettings, AreRefusedWithAReason) {
     EXPECT_THAT(read.error().message, HasSubstr(message));
   }
   EXPECT_FALSE(CachingAllocator::make({.max_split_size = Bytes(20 * kMiB + 1)}).ok());
+  EXPECT_FALSE(CachingAllocator::make({.large_segment_size = Bytes(11 * kMiB + 1)}).ok());
 }
 
 // Blocks tile their segments, what is free side by side is one, and the sums are what the figures say.
@@ -472,6 +473,7 @@ std::vector<std::string> random_settings(std::mt19937_64& random) {
   const auto chance = [&](double share) { return std::uniform_real_distribution<>(0, 1)(random) < share; };
   std::vector<std::string> settings;
   if (chance(0.4)) settings.push_back("expandable_segments:True");
+  if (chance(0.3)) settings.push_back("large_segment_size_mb:" + std::to_string(11 + random() % 10));
   if (chance(0.3)) settings.push_back("max_split_size_mb:" + std::to_string(20 + random() % 20));
   if (chance(0.2)) settings.push_back("max_non_split_rounding_mb:" + std::to_string(20 + random() % 10));
   if (chance(0.2)) settings.push_back("roundup_power2_divisions:" + std::to_string(1 << random() % 4));
