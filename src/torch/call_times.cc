@@ -13,6 +13,8 @@ namespace {
 
 using Runs = std::array<std::int64_t, CallTimes::kRuns>;
 
+constexpr std::size_t kIdleCalls = 65;
+
 std::int64_t median(Runs runs) {
   std::nth_element(runs.begin(), runs.begin() + runs.size() / 2, runs.end());
   return runs[runs.size() / 2];
@@ -52,7 +54,21 @@ void CallTimes::count_run() {
   }
 }
 
+std::int64_t CallTimes::idle_nanos() {
+  CallTimes idle;
+  idle.start(kIdleCalls);
+  for (std::size_t call = 0; call < kIdleCalls; ++call) {
+    idle.begin_call();
+    idle.end_call(call, true);
+  }
+  const auto middle = idle.taken_.begin() + kIdleCalls / 2;
+  std::nth_element(idle.taken_.begin(), middle, idle.taken_.begin() + kIdleCalls);
+  return *middle;
+}
+
 void CallTimes::settle() {
+  const std::int64_t idle = idle_nanos();
+  for (std::int64_t& nanos : taken_) nanos = nanos == 0 ? 0 : std::max<std::int64_t>(1, nanos - idle);
   Runs whole;
   for (std::size_t run = 0; run < kRuns; ++run) {
     const auto first = taken_.begin() + static_cast<std::ptrdiff_t>(run * calls_);

@@ -35,6 +35,8 @@ class CallTimes {
   using Clock = std::chrono::steady_clock;
 
   void settle();
+  // What a call shows that does nothing: the clocks' own time.
+  static std::int64_t idle_nanos();
 
   bool running_ = false;
   bool warm_ = false;
