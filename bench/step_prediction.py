@@ -3,13 +3,14 @@
     python bench/step_prediction.py [--quick] [--wall] [--weight-decay X] [MODEL ...]
 
 The time of a plan is the sum of its operators' times. Before the first step these were taken *alone*, on scratch
-memory; in the first steps they *settle* to what the operators take there. Two copies of a model train in one process,
-turn by turn, with Adam, on one thread. A round begins without profiles: a first capture predicts from operators run
-alone, trains, and lets times settle; a second capture predicts from those and trains as many steps. Each prediction is
-compared with the steps of its own capture: with the *program*, which is what the operators take together, and with the
-whole *step*, guards and the optimizer's own Python included, which no plan changes. Figures are medians over rounds, so
-that a machine whose speed changes meanwhile disturbs both sides. Steps are measured in CPU time, so that what other
-processes take away does not count, or by the clock on the wall (`--wall`). Operators' times are always by the latter.
+memory; in the first steps they *settle* to what the operators take there, and what the step takes *outside* of them
+(guards, the optimizer's own Python, delivery) settles with them. Two copies of a model train in one process, turn by
+turn, with Adam, on one thread. A round begins without profiles: a first capture predicts from operators run alone,
+trains, and lets times settle; a second capture predicts from those and trains as many steps. Each prediction is
+compared with the steps of its own capture: the plan's time with the *program*, which is what the operators take
+together, and the predicted step, time outside included once it is known, with the whole *step*. Figures are medians
+over rounds, so that a machine whose speed changes meanwhile disturbs both sides; in brackets the middle half of the
+rounds. Times are without what other processes take away, or steps by the clock on the wall (`--wall`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,10 @@ import argparse
 import copy
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
-from types import SimpleNamespace
+from statistics import median, quantiles
 from typing import Any
 from unittest import mock
 
@@ -31,9 +30,9 @@ import torch
 from torch import nn
 
 import lowtide
-import lowtide.step
 import zoo
 import zoo_measured
+from lowtide.stopwatch import Elapsed, Stopwatch
 from models import bert, gpt2, plain_step, tokens
 from zoo.tasks import Batch, StepMaker
 from zoo_graphs import zeroed_after
@@ -49,11 +48,13 @@ COLUMNS = (
     "ops",
     "program ms",
     "step ms",
+    "outside ms",
     "eager ms",
     "alone / program",
     "alone / step",
     "settled / program",
     "settled / step",
+    "middle half",
 )
 
 
@@ -65,11 +66,13 @@ class Prediction:
     ops: int
     program: float  # the planned step's operators
     step: float  # the whole planned step
+    outside: float  # as settled
     eager: float
     alone_of_program: float
     alone_of_step: float
     settled_of_program: float
     settled_of_step: float
+    middle_half: tuple[float, float]  # of the rounds' settled_of_step
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,14 @@ class Training:
     """What one capture predicts and takes, in milliseconds, beside eager steps."""
 
     ops: int
-    predicted: float
+    predicted_program: float
+    predicted_step: float
     program: float
     step: float
     eager: float
 
 
-def predict(
-    name: str, *, rounds: int = ROUNDS, weight_decay: float = 0.0, clock: Callable[[], float] = time.thread_time
-) -> Prediction:
+def predict(name: str, *, rounds: int = ROUNDS, weight_decay: float = 0.0, wall: bool = False) -> Prediction:
     """Trains both copies for some rounds."""
     job = build(name)
     sides = job.model, copy.deepcopy(job.model)
@@ -114,46 +116,50 @@ def predict(
         for model, optimizer in zip(sides, optimizers, strict=True)
     )
 
+    def taken(elapsed: Elapsed) -> float:
+        return elapsed.wall if wall else elapsed.busy
+
     def train() -> Training:
         step = lowtide.compile(plain, model=sides[1], optimizer=optimizers[1], on_unsupported="raise")
         seconds: tuple[list[float], ...] = ([], [], [])
         for index, batch in enumerate(job.batches):
             turns = [(0, eager), (1, step)]
             for side, run in turns if index % 2 else reversed(turns):
-                begin = clock()
+                watch = Stopwatch()
                 run(batch)
-                seconds[side].append(clock() - begin)
-            seconds[2].append(step._current.report.seconds)
-        beside, whole, program = (1e3 * median(taken[WARM_STEPS:]) for taken in seconds)
-        found = Training(step.graph.num_ops, step.plan.time_ns / 1e6, program, whole, beside)
+                seconds[side].append(taken(watch.read()))
+            seconds[2].append(taken(step._current.report.program))
+        beside, whole, program = (1e3 * median(row[WARM_STEPS:]) for row in seconds)
+        predicted = step.plan.time_ns / 1e6, 1e3 * step.stats()["predicted_seconds"]
+        found = Training(step.graph.num_ops, *predicted, program, whole, beside)
         step.close()
         return found
 
     found = []
     for _ in range(rounds):
-        with measured_anew(clock):
+        with no_profiles():
             found.append((train(), train()))
+    settled_of_step = [settled.predicted_step / settled.step for _, settled in found]
+    first, _, third = quantiles(settled_of_step, n=4, method="inclusive")
     return Prediction(
         name,
         found[0][0].ops,
         median(settled.program for _, settled in found),
         median(settled.step for _, settled in found),
+        median(settled.predicted_step - settled.predicted_program for _, settled in found),
         median(settled.eager for _, settled in found),
-        median(alone.predicted / alone.program for alone, _ in found),
-        median(alone.predicted / alone.step for alone, _ in found),
-        median(settled.predicted / settled.program for _, settled in found),
-        median(settled.predicted / settled.step for _, settled in found),
+        median(alone.predicted_program / alone.program for alone, _ in found),
+        median(alone.predicted_step / alone.step for alone, _ in found),
+        median(settled.predicted_program / settled.program for _, settled in found),
+        median(settled_of_step),
+        (first, third),
     )
 
 
 @contextmanager
-def measured_anew(clock: Callable[[], float]) -> Iterator[None]:
-    """No profiles on disk, and steps by this clock."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.dict(os.environ, {"LOWTIDE_CACHE_DIR": folder}),
-        mock.patch.object(lowtide.step, "time", SimpleNamespace(perf_counter=clock)),
-    ):
+def no_profiles() -> Iterator[None]:
+    """None on disk."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"LOWTIDE_CACHE_DIR": folder}):
         yield
 
 
@@ -164,9 +170,10 @@ def print_table(names: Sequence[str], **options: Any) -> list[Prediction]:
     rows = []
     for name in names:
         row = predict(name, **options)
-        times = f"{row.program:.2f} | {row.step:.2f} | {row.eager:.2f}"
+        times = f"{row.program:.2f} | {row.step:.2f} | {row.outside:.2f} | {row.eager:.2f}"
         shares = f"{row.alone_of_program:.2f} | {row.alone_of_step:.2f}"
         shares += f" | {row.settled_of_program:.2f} | {row.settled_of_step:.2f}"
+        shares += f" | ({row.middle_half[0]:.2f} to {row.middle_half[1]:.2f})"
         print(f"| {name} | {row.ops} | {times} | {shares} |", flush=True)
         rows.append(row)
     print(f"\nOf {len(rows)} within {GOAL:.0%}:")
@@ -190,7 +197,7 @@ def main() -> None:
         options.models or (QUICK if options.quick else known),
         rounds=2 if options.quick else ROUNDS,
         weight_decay=options.weight_decay,
-        clock=time.perf_counter if options.wall else time.thread_time,
+        wall=options.wall,
     )
 
 

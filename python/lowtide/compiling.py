@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _core, _torch
 from .capturing import optimizers_of
-from .errors import CaptureError
+from .errors import CaptureError, InfeasibleError, add_note
 from .explaining import CaptureRecord, count, describe, explain_captures, explain_miss
 from .guards import Guards, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .interrupts import signals_held
@@ -31,6 +31,7 @@ from .plan_cache import PlanCache
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache, default_directory
 from .step import CapturedStep, StaleBinding
+from .stopwatch import Stopwatch
 from .structure import Structure, argument_names, assign, flatten
 from .surroundings import Surroundings
 from .tape import capture_step
@@ -59,8 +60,10 @@ class Stats(TypedDict):
     misses: int  # requests outside the plan, over all steps
     unplanned_bytes: int  # most live bytes outside the plan, over all steps
     escapes: list[str]
-    step_seconds: float  # median
-    step_time_ratio: float  # of the median step to the time of its operators alone
+    step_seconds: float  # median, of the operators together
+    step_time_ratio: float  # of that median to the time that the plan counts for its operators
+    outside_seconds: float  # what a step takes outside its operators, if that was known when it was planned
+    predicted_seconds: float  # the plan's time for the operators, and what the step takes outside of them
     profiled_ops: int
     planning_seconds: float  # in all, of all plans
 
@@ -123,12 +126,15 @@ class CompiledStep:
             self._warn_around(around)
             return self._function(*args, **kwargs)
         with _running, signals_held:
+            watch = Stopwatch()
             leaves, structure = flatten((args, kwargs))
             for _ in range(2):  # a stale binding is captured again, once
                 try:
-                    result, changed = self._run(self._step_for(leaves, structure, args, kwargs), leaves)
+                    step = self._step_for(leaves, structure, args, kwargs)
+                    result, changed = self._run(step, leaves)
                     if changed is not None:
                         assign((args, kwargs), changed)
+                    step.settle(watch.read())
                     return result
                 except StaleBinding as error:
                     self._drop_captures()
@@ -148,7 +154,7 @@ class CompiledStep:
         self._calls += 1
         step.record.calls += 1
         report = step.report
-        self._seconds.append(report.seconds)
+        self._seconds.append(report.program.wall)
         self._misses += report.misses
         self._unplanned = max(self._unplanned, report.unplanned_peak)
         if report.escapes:
@@ -198,12 +204,18 @@ class CompiledStep:
         self._stale = ""
         return step
 
-    def _plan(self, graph: _core.Graph) -> _core.Plan:
+    def _plan(self, graph: _core.Graph, outside_ns: int) -> _core.Plan:
         begin = time.perf_counter()
         try:
             if self._memory_budget is None and self._latency_ns is None:
                 return _core.plan(graph)
-            return self._plans.get_or_plan(graph, self._memory_budget, self._latency_ns)
+            operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
+            return self._plans.get_or_plan(graph, self._memory_budget, operators_ns)
+        except InfeasibleError as error:
+            if str(error).startswith("E302") and outside_ns:
+                said = f"{outside_ns} ns of the latency budget's {self._latency_ns} ns"
+                add_note(error, f"lowtide: outside its operators the step takes {said}")
+            raise
         finally:
             self._planning_seconds += time.perf_counter() - begin
 
@@ -257,6 +269,7 @@ class CompiledStep:
         """Figures of the steps so far."""
         plan, graph = self.plan, self.graph
         seconds = median(self._seconds) if self._seconds else 0.0
+        outside_ns = self._current.current.outside_ns if self._current and self._current.current else 0
         return {
             "calls": self._calls,
             "captures": len(self._records),
@@ -272,6 +285,8 @@ class CompiledStep:
             "escapes": list(self._escapes),
             "step_seconds": seconds,
             "step_time_ratio": seconds / (plan.time_ns / 1e9) if plan and plan.time_ns else 0.0,
+            "outside_seconds": outside_ns / 1e9,
+            "predicted_seconds": (plan.time_ns + outside_ns) / 1e9 if plan else 0.0,
             "profiled_ops": self._cache.taken,
             "planning_seconds": self._planning_seconds,
         }
@@ -280,10 +295,11 @@ class CompiledStep:
         """One line: eager's estimate, what is planned, time, captures and misses."""
         s = self.stats()
         kept = f", {_mib(s['gradient_bytes'])} of it kept in .grad" if s["gradient_bytes"] else ""
+        outside = f" and {s['outside_seconds'] * 1e3:.1f} ms outside of them" if s["outside_seconds"] else ""
         return (
             f"lowtide: eager about {_mib(s['eager_bytes'])} -> planned {_mib(s['planned_bytes'])} "
             f"({_mib(s['resident_bytes'])} resident{kept} + {_mib(s['arena_bytes'])} arena), "
-            f"step {s['step_seconds'] * 1e3:.1f} ms = {s['step_time_ratio']:.2f} x its ops alone, "
+            f"step {s['step_seconds'] * 1e3:.1f} ms = {s['step_time_ratio']:.2f} x its ops alone{outside}, "
             f"{s['captures']} captures, {s['misses']} misses{'' if self._guard is OFF else ', guarded'}"
         )
 
@@ -407,7 +423,8 @@ def compile(
     """Gives a callable like `function` whose steps run planned, from one arena, with the same numbers bit for bit.
 
     `function` is the step as you wrote it, over the stock `model` and `optimizer` (or several). `memory_budget` is
-    bytes, text ("6GiB") or a share of what eager needs (0.6); `latency_budget` is milliseconds or text ("20ms").
+    bytes, text ("6GiB") or a share of what eager needs (0.6); `latency_budget` is milliseconds or text ("20ms"), for
+    the whole step once it is known what that takes outside its operators.
     `keep_grads=False` frees gradients as soon as they are used even if the function leaves `.grad` set. What cannot be
     captured runs eager with one warning that says why, or raises with `on_unsupported="raise"`. Without `function` it
     is a decorator.

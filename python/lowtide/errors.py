@@ -84,3 +84,8 @@ class MemoryGuardError(LowtideError):
         super().__init__(message)
         self.kind = kind
         self.suspects = list(suspects)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """As the method of Python 3.11 does: a traceback ends with it."""
+    error.__notes__ = [*getattr(error, "__notes__", ()), note]

@@ -3,8 +3,8 @@
 Before the first step every distinct call (operator, shapes, strides, dtypes, constants) is run on scratch tensors under
 the recording allocator. So the first step already runs planned, with the operators' workspaces in the plan. Times are
 those of scratch memory until the first steps have been run; then they *settle*: what a call takes in a real step, with
-the caches and the values that it finds there, is its time from then on, for good. Profiles are kept on disk:
-`$LOWTIDE_CACHE_DIR`, or `lowtide` in the user's cache directory.
+the caches and the values that it finds there, is its time from then on, for good. So does what the step takes outside
+its operators. All this is kept on disk: `$LOWTIDE_CACHE_DIR`, or `lowtide` in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -85,13 +85,14 @@ def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple
 class ProfileCache:
     """Profiles by call signature, on disk for this machine, PyTorch version and number of threads.
 
-    A file is shared by all caches of its directory, in this process and in others: each takes from it what it does not
-    know, and times that settled there first.
+    And what steps take outside their operators, by step signature. A file is shared by all caches of its directory, in
+    this process and in others: each takes from it what it does not know, and times that settled there first.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or default_directory()
         self._profiles: dict[str, OpProfile] = {}
+        self._outside: dict[str, int] = {}
         self._environment = ""
         self._seen: tuple[int, ...] | None = None  # the file that was read or written last
         self._forgotten: set[str] = set()  # what the file still has
@@ -108,6 +109,11 @@ class ProfileCache:
         self._unsaved = True
         self.taken += 1
 
+    def outside_ns(self, step: str) -> int | None:
+        """What this step takes outside its operators, once that has settled."""
+        self._loaded()
+        return self._outside.get(step)
+
     def settle(self, times: Mapping[str, int]) -> None:
         """Sets the times of known profiles to what the calls took in a step: once and for all."""
         self.refresh()
@@ -117,6 +123,13 @@ class ProfileCache:
             if profile is not None and not profile.settled:
                 profiles[signature] = replace(profile, time_ns=time_ns, settled=True)
                 self._unsaved = True
+
+    def settle_outside(self, step: str, nanos: int) -> None:
+        """Sets what this step takes outside its operators: once and for all."""
+        self.refresh()
+        if self.outside_ns(step) is None:
+            self._outside[step] = nanos
+            self._unsaved = True
 
     def forget(self, signature: str) -> None:
         """Drops a profile that did not hold."""
@@ -131,7 +144,9 @@ class ProfileCache:
         if seen == self._seen:
             return
         self._seen = seen
-        for signature, stored in self._read().items():
+        stored_profiles, stored_outside = self._read()
+        self._outside.update(stored_outside)
+        for signature, stored in stored_profiles.items():
             own = profiles.get(signature)
             known = own is not None and (own.settled or not stored.settled)
             if not known and signature not in self._forgotten:
@@ -158,7 +173,7 @@ class ProfileCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-                json.dump({"environment": self._environment, "profiles": rows}, file)
+                json.dump({"environment": self._environment, "profiles": rows, "outside": self._outside}, file)
             os.replace(file.name, path)
         except OSError:
             return
@@ -184,15 +199,15 @@ class ProfileCache:
             self._forgotten.clear()
             self._environment = environment
             self._seen = self._file()
-            self._profiles = self._read()
+            self._profiles, self._outside = self._read()
         return self._profiles
 
-    def _read(self) -> dict[str, OpProfile]:
+    def _read(self) -> tuple[dict[str, OpProfile], dict[str, int]]:
         try:
             stored = json.loads(self._path().read_text())
             if stored["environment"] != self._environment:
-                return {}
-            return {
+                return {}, {}
+            profiles = {
                 signature: OpProfile(
                     tuple(Request(*r) for r in requests),
                     workspace,
@@ -205,8 +220,9 @@ class ProfileCache:
                 )
                 for signature, (requests, workspace, time_ns, corrections, settled) in stored["profiles"].items()
             }
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}  # a missing or damaged cache is an empty one
+            return profiles, {step: int(nanos) for step, nanos in stored["outside"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}, {}  # a missing or damaged cache is an empty one
 
 
 def default_directory() -> Path:
@@ -220,13 +236,18 @@ def default_directory() -> Path:
 def _environment() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     deterministic = torch.are_deterministic_algorithms_enabled()
-    return f"6 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+    return f"7 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
 
 
 def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any], grad_mode: bool) -> str:
     """Names a call by operator and arguments, tensors by dtype, sizes and strides; lifted numbers do not count."""
     mode = " with gradients" if grad_mode else ""
     return f"{target}({','.join(_describe(argument) for argument in arguments)}){mode}"
+
+
+def step_signature(calls: Sequence[str]) -> str:
+    """Names a step by all that it calls."""
+    return hashlib.sha256("\n".join(calls).encode()).hexdigest()[:32]
 
 
 def _describe(argument: Any) -> str:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import functools
 import operator
-import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import torch
 
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
-from .errors import CaptureError, LowtideError
+from .errors import CaptureError, LowtideError, add_note
 from .explaining import CaptureRecord
 from .interrupts import signals_held
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
-from .profiles import OpProfile, ProfileCache
+from .profiles import OpProfile, ProfileCache, step_signature
 from .recorder import Ref
+from .stopwatch import Elapsed, Stopwatch
 from .tape import Given, Root, Tape, UpdateMark
 from .update_template import Number
 
@@ -51,7 +51,8 @@ class Variant:
     """One structure of the update, planned and ready."""
 
     lowered: Lowered
-    signatures: list[str]
+    signature: str  # of the step
+    signatures: list[str]  # of its operators
     profiles: list[OpProfile]
     graph: _core.Graph
     plan: _core.Plan
@@ -60,16 +61,18 @@ class Variant:
     inputs: list[tuple[int, int]]  # buffer, leaf
     shared: list[tuple[int, Callable[[], torch.Tensor | None]]]  # what else lies in a bound buffer
     rules: list[int]  # keys of opaque updates
+    outside_ns: int  # what steps take outside the operators; 0 if that was not known when it was planned
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
     replans: int = 0
     settles: bool = False  # its calls are being timed
+    outside: list[float] = field(default_factory=list)  # seconds of its steps outside the program, meanwhile
 
 
 @dataclass(slots=True)
 class RunReport:
     """What one run did, for statistics."""
 
-    seconds: float = 0.0
+    program: Elapsed = field(default_factory=Elapsed)  # what its operators took together
     highest_end: int = 0
     misses: int = 0
     unplanned_peak: int = 0
@@ -85,7 +88,7 @@ class CapturedStep:
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         cache: ProfileCache,
-        plan: Callable[[_core.Graph], _core.Plan],
+        plan: Callable[[_core.Graph, int], _core.Plan],
         record: CaptureRecord,
         *,
         keep_grads: bool,
@@ -128,9 +131,9 @@ class CapturedStep:
             _roll_back(runs)
             raise
         try:
-            begin = time.perf_counter()
+            watch = Stopwatch()
             outputs = variant.program.runtime.run(numbers_of(runs), signals_held.lookout)
-            seconds = time.perf_counter() - begin
+            taken = watch.read()
         except BaseException as error:
             fault = variant.program.runtime.memory_fault
             if fault is None:
@@ -142,7 +145,7 @@ class CapturedStep:
         result = self._deliver(variant, outputs, leaves)
         for run in runs.values():
             run.commit()
-        self._account(variant, runs, seconds)
+        self._account(variant, runs, taken)
         return result
 
     def _rehearse(self) -> tuple[dict[int, TwinRun], Variant]:
@@ -221,8 +224,7 @@ class CapturedStep:
         if written:
             said += f"; module buffers written already: {', '.join(sorted(written))}"
         where = lowered.operators[variant.program.operators[failed]]
-        note = f"lowtide: the step stopped at {where.target} ({where.where.source}); {said}"
-        error.__notes__ = [*getattr(error, "__notes__", ()), note]  # as add_note of Python 3.11 does
+        add_note(error, f"lowtide: the step stopped at {where.target} ({where.where.source}); {said}")
 
     # -- variants ------------------------------------------------------------------------------------------------------
 
@@ -250,7 +252,10 @@ class CapturedStep:
         try:
             signatures, profiles = profile_operators(lowered, self._cache, value)
             graph = build_graph(lowered, profiles, self._guard.margin)
-            plan = self._plan(graph)
+            eager = [f"{type(self.optimizers[index]).__qualname__}.step" for index in self.eager_updates]
+            signature = step_signature([*signatures, *eager])
+            outside_ns = self._cache.outside_ns(signature)
+            plan = self._plan(graph, outside_ns or 0)
             program = assemble(lowered, profiles, plan, numbers, self._guard)
         except BaseException:
             for key in rules:
@@ -258,9 +263,12 @@ class CapturedStep:
             raise
         bindings, inputs = self._find_bindings(lowered)
         shared = [(buffer, self._finder(root)) for buffer, root in lowered.shared]
-        variant = Variant(lowered, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules)
+        variant = Variant(
+            lowered, signature, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules,
+            outside_ns or 0,
+        )  # fmt: skip
         unsettled = (can_run_alone(op) and not p.settled for op, p in zip(lowered.operators, profiles, strict=True))
-        variant.settles = self._guard is OFF and any(unsettled)
+        variant.settles = self._guard is OFF and (outside_ns is None or any(unsettled))
         if variant.settles:
             program.runtime.time_calls()
         return variant
@@ -356,25 +364,28 @@ class CapturedStep:
 
     # -- accounting ----------------------------------------------------------------------------------------------------
 
-    def _account(self, variant: Variant, runs: dict[int, TwinRun], seconds: float) -> None:
+    def _account(self, variant: Variant, runs: dict[int, TwinRun], taken: Elapsed) -> None:
         runtime = variant.program.runtime
         stats = runtime.stats
         operators = variant.program.operators
-        self.report = RunReport(seconds, stats.highest_end, stats.misses, stats.unplanned_peak)
+        self.report = RunReport(taken, stats.highest_end, stats.misses, stats.unplanned_peak)
         for call, _ in runtime.escapes:
             culprit = variant.lowered.operators[operators[call]]
             self.report.escapes.append(f"{culprit.target} ({culprit.where.source})")
         missed = [call for call in runtime.missed_calls if can_run_alone(variant.lowered.operators[operators[call]])]
-        if variant.settles:
-            self._settle(variant)
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
             self._replan(variant, runs, [operators[call] for call in missed])
 
-    def _settle(self, variant: Variant) -> None:
-        """Once the program knows what its calls take: the mean over the calls of a profile is its time from now on.
+    def settle(self, whole: Elapsed) -> None:
+        """After a step that took this long as a whole: once its calls have been timed often enough, times settle.
 
-        This plan stays as it is; the next one is made with these times.
+        The mean over the calls of a profile is its time from then on, and the median of what is left of the step is its
+        time outside the operators. This plan stays as it is; the next one is made with these times.
         """
+        variant = self.current
+        if variant is None or not variant.settles:
+            return
+        variant.outside.append(whole.busy - self.report.program.busy)
         nanos = variant.program.runtime.call_nanos
         if not nanos:
             return
@@ -384,6 +395,8 @@ class CapturedStep:
             if time_ns > 0:
                 taken.setdefault(variant.signatures[index], []).append(time_ns)
         self._cache.settle({signature: round(fmean(times)) for signature, times in taken.items()})
+        outside = median(variant.outside[1:])  # the first step plans
+        self._cache.settle_outside(variant.signature, round(1e9 * max(0.0, outside)))
         self._cache.save()
 
     def _replan(self, variant: Variant, runs: dict[int, TwinRun], missed: Sequence[int]) -> None:

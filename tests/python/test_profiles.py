@@ -88,6 +88,20 @@ def test_of_two_caches_the_first_to_settle_counts_for_both(tmp_path):
         assert cache.get("more") == OpProfile((), 0, 2, settled=True)
 
 
+def test_time_outside_the_operators_settles_once_for_all_caches(tmp_path):
+    first, second = ProfileCache(tmp_path), ProfileCache(tmp_path)
+    assert (first.outside_ns("step"), second.outside_ns("step")) == (None, None)
+    second.settle_outside("other", 7)
+    first.settle_outside("step", 20)
+    first.settle_outside("step", 30)
+    first.save()
+    second.settle_outside("step", 40)
+    second.save()
+    first.refresh()
+    for cache in (first, second, ProfileCache(tmp_path)):
+        assert (cache.outside_ns("step"), cache.outside_ns("other")) == (20, 7)
+
+
 def test_a_forgotten_profile_does_not_come_back(tmp_path):
     cache = cache_with(tmp_path, op=OpProfile((), 0, 10))
     cache.settle({"op": 20})

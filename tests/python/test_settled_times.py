@@ -1,4 +1,6 @@
-"""Operators' times settle in the first steps: once, to what the step took, and nothing else changes."""
+"""Times settle in the first steps: once, to what operators and step took, and nothing else changes."""
+
+import time
 
 import pytest
 import torch
@@ -79,6 +81,106 @@ def test_a_step_with_the_same_calls_takes_the_times_that_settled_first():
     assert again.plan.time_ns == pytest.approx(sum(first), abs=len(first))
 
 
+def train(step, batch, steps=RUNS + 1):
+    """The variant of the last step; the first step of an optimizer is another program."""
+    for _ in range(steps):
+        step(batch)
+    return variant_of(step)
+
+
+def test_what_a_step_takes_outside_its_operators_settles_too():
+    _, planned = pair("mlp", "adam")
+    batch = next(small_batches("mlp", 1))
+    first = train(planned.step, batch)
+    stats = planned.step.stats()
+    assert (stats["outside_seconds"], stats["predicted_seconds"]) == (0, first.plan.time_ns / 1e9), "as it was planned"
+
+    again = compiled_again(planned)
+    train(again, batch)
+    stats = again.stats()
+    taken = sorted(first.outside[1:])
+    assert taken[0] <= stats["outside_seconds"] <= taken[-1]
+    assert stats["predicted_seconds"] == pytest.approx(again.plan.time_ns / 1e9 + stats["outside_seconds"])
+    assert f" and {stats['outside_seconds'] * 1e3:.1f} ms outside of them" in again.summary()
+    assert variant_of(again).outside == [], "it has settled"
+
+
+def test_time_outside_is_that_of_python():
+    model = nn.Linear(4, 4)
+
+    def slowed(optimizer, args, kwargs):
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.register_step_pre_hook(slowed)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for expected in (0.0, 0.02):
+        planned = lowtide.compile(step, model=model, optimizer=optimizer, on_unsupported="raise")
+        train(planned, torch.ones(2, 4), RUNS)
+        assert expected <= planned.stats()["outside_seconds"] < expected + 0.5
+        planned.close()
+
+
+def test_steps_with_other_eager_optimizers_are_other_steps():
+    signatures = []
+    for kind in (torch.optim.SGD, torch.optim.Adam):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        optimizer = kind(model.parameters())
+        optimizer.register_step_pre_hook(lambda *_: None)
+
+        def step(x, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+        planned = lowtide.compile(step, model=model, optimizer=optimizer, on_unsupported="raise")
+        planned(torch.ones(2, 4))
+        signatures.append((variant_of(planned).signatures, variant_of(planned).signature))
+        planned.close()
+    assert signatures[0][0] == signatures[1][0]
+    assert signatures[0][1] != signatures[1][1]
+
+
+def test_a_latency_budget_covers_what_a_step_takes_outside_its_operators():
+    _, planned = pair("cnn", "sgd")
+    batch = next(small_batches("cnn", 1))
+    planned.step(batch)
+    planned.step(batch)
+    outside_ns = 10**9
+    cache = ProfileCache()
+    cache.settle_outside(variant_of(planned.step).signature, outside_ns)
+    cache.save()
+
+    def within(milliseconds):
+        step = lowtide.compile(
+            planned.step.__wrapped__, model=planned.model, optimizer=planned.optimizer, latency_budget=milliseconds
+        )
+        step(batch)
+        return step
+
+    for budget in (900, 1000.001):  # less than it takes outside, and hardly more
+        with pytest.raises(lowtide.InfeasibleError, match="E302") as caught:
+            within(budget)
+        assert caught.value.__notes__ == [
+            "lowtide: outside its operators the step takes 1000000000 ns of the latency budget's "
+            f"{int(budget * 1e6)} ns"
+        ]
+    operators_ns = int(1.2 * planned.step.plan.time_ns)
+    step = within((outside_ns + operators_ns) / 1e6)
+    assert step.plan.order == lowtide.plan(step.graph, latency_budget=operators_ns / 1e6).order
+    assert step.plan.time_ns > planned.step.plan.time_ns, "there is time to run something again"
+
+
 def test_a_failed_step_does_not_count():
     model = nn.Embedding(10, 4)
     step = lowtide.compile(lambda ids: model(ids).sum(), model=model, on_unsupported="raise")
@@ -108,14 +210,12 @@ def test_within_a_budget_a_settled_step_is_planned_once(tmp_path):
     _, planned = pair("cnn", "sgd", memory_budget=0.7)
     batch = next(small_batches("cnn", 1, batch=16))
 
-    def train(step):
-        """Steps until times have settled: graphs and plans at both ends, and the plans on disk."""
-        step(batch)  # the first step of an optimizer may be another program
-        step(batch)
+    def planned_by(step):
+        """Graph and plan, which stay while times settle, and the plans on disk."""
+        train(step, batch, 2)
         begin = step.graph.fingerprint, step.plan
-        for _ in range(RUNS):
-            step(batch)
-        assert (step.graph.fingerprint, step.plan) == begin, "a plan that runs stays"
+        train(step, batch)
+        assert (step.graph.fingerprint, step.plan) == begin
         return begin[0], step.plan.order, sorted(path.name for path in (tmp_path / "plans").iterdir())
 
     def again():
@@ -123,7 +223,7 @@ def test_within_a_budget_a_settled_step_is_planned_once(tmp_path):
             planned.step.__wrapped__, model=planned.model, optimizer=planned.optimizer, memory_budget=0.7
         )
 
-    alone, second, third = train(planned.step), train(again()), train(again())
+    alone, second, third = planned_by(planned.step), planned_by(again()), planned_by(again())
     assert alone[0] != second[0]
     assert set(alone[2]) < set(second[2])
     assert second == third

@@ -15,6 +15,8 @@ def test_predictions_are_of_the_right_size(capsys: pytest.CaptureFixture[str]) -
     for row in step_prediction.print_table(step_prediction.QUICK, rounds=2):
         assert 0.3 < row.alone_of_program < 2.5, row
         assert 0.5 < row.settled_of_program < 2, row
+        assert 0.5 < row.settled_of_step < 2, row
+        assert 0 < row.outside < row.step
         assert row.program < row.step
     assert "within 10%" in capsys.readouterr().out
 
