@@ -5,8 +5,8 @@
 Ten training steps of the zoo, each at its larger batch, with the times that an A100 allows (`lowtide.capture(...,
 device="A100")`). Every planner starts from the same order, has the same work, and gives points: what runs again costs
 so much, and the peak is so high, both exact. Ours *dominates* a planner on a graph if for each of its points it has one
-that costs no more and needs no more. It starts from what `chen`, `rotor` and `dtr` find in a part of its own work, so
-that most of their points are reached by construction; `greedy` and `checkmate` are no part of it.
+that costs no more and needs no more. It starts from what `greedy`, `chen`, `rotor` and `dtr` find in a part of its own
+work, so that their points are reached by construction where that part is enough for them; `checkmate` is no part of it.
 
 The columns `+2 %` to `+33 %` hold the lowest peak for which what runs again takes so much of the step, in percent of
 the peak where nothing runs again. *Ahead* counts the points that ours does not reach; *by* is how far, at most, the

@@ -2,10 +2,13 @@
 // budget allows.
 #pragma once
 
-#include <optional>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
+#include "lowtide/order.h"
 #include "lowtide/plan.h"
-#include "search/trades.h"
 
 namespace lowtide {
 
@@ -15,8 +18,16 @@ struct Traded {
   Infeasible peak;  // its step, who is alive there, and below which no plan goes, whatever runs again
 };
 
-// Of the trades that start from `order`, with updates as early as they can be, the fastest whose resident bytes and
-// arena are within `memory`; without such, the smallest. Nothing of this depends on `memory` but the choice.
+// What can be had for how much: every op once, and some again.
+struct TradedOrder {
+  std::int64_t cost = 0;  // of what runs again
+  std::int64_t peak = 0;  // without resident bytes
+  std::vector<OpId> steps;
+};
+
+// Of the trades that start from `order` or from that of the program, with updates as early as they can be, the fastest
+// whose resident bytes and arena are within `memory`; without such, the smallest. Nothing of this depends on `memory`
+// but the choice.
 Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                               Bytes memory);
 
@@ -26,6 +37,7 @@ Result<Traded> smallest_within(const Graph& graph, std::span<const OpId> order, 
 
 // All trades that this algorithm finds from there, and the step as it is, with the work of one plan. E501 if there is
 // no such algorithm.
-Result<Trades> all_trades(const Graph& graph, std::span<const OpId> order, std::string_view algorithm);
+Result<std::vector<TradedOrder>> all_trades(const Graph& graph, std::span<const OpId> order,
+                                            std::string_view algorithm);
 
 }  // namespace lowtide

@@ -35,6 +35,7 @@
 #include "plan/traded.h"
 #include "raise.h"
 #include "search/trade_bound.h"
+#include "search/trades.h"
 #include "watch.h"
 
 namespace nb = nanobind;
@@ -158,13 +159,13 @@ PeakAndArena measure_model(const Graph& graph, std::uint64_t steps, std::uint64_
 using CostAndPeak = std::pair<std::int64_t, std::int64_t>;
 
 std::vector<CostAndPeak> recompute_trades(const Graph& graph, std::string_view algorithm) {
-  const Trades trades = take(unlocked([&]() -> Result<Trades> {
+  const std::vector<TradedOrder> trades = take(unlocked([&]() -> Result<std::vector<TradedOrder>> {
     const Result<BoundedOrder> best = find_order("best")->run(graph);
     if (!best.ok()) return best.error();
     return all_trades(graph, best->order, algorithm);
   }));
   std::vector<CostAndPeak> points;
-  for (const Trade& trade : trades) points.emplace_back(trade.cost, trade.peak);
+  for (const TradedOrder& trade : trades) points.emplace_back(trade.cost, trade.peak);
   return points;
 }
 
@@ -172,7 +173,7 @@ std::vector<std::int64_t> recompute_bounds(const Graph& graph, const std::vector
   return take(unlocked([&]() -> Result<std::vector<std::int64_t>> {
     const Result<BoundedOrder> best = find_order("best")->run(graph);
     if (!best.ok()) return best.error();
-    Work work(trade_steps(graph));
+    Work work(trade_steps(graph.num_ops()));
     const TradeBound bound(graph, to_replays(graph, best->order), work);
     std::vector<std::int64_t> peaks;
     for (const std::int64_t cost : costs) peaks.push_back(bound.least_peak(cost));

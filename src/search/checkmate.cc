@@ -190,7 +190,7 @@ std::optional<Runs> checkmate_within(const Replays& replays, std::int64_t budget
   return cheapest_within(replays, to_stretches(replays, stretch_bounds(replays)), budget, work);
 }
 
-Trades checkmate_trades(const Graph&, const Replays& replays, Work& work) {
+Trades checkmate_trades(const TradeBound&, const Replays& replays, Work& work) {
   const Stretches stretches = to_stretches(replays, stretch_bounds(replays));
   Collected collected(replays, work);
   const std::int64_t peak = std::max<std::int64_t>(stretches.peak(), 1);

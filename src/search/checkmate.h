@@ -29,6 +29,6 @@ namespace lowtide {
 std::optional<Runs> checkmate_within(const Replays& replays, std::int64_t budget, Work& work);
 
 // For several budgets.
-Trades checkmate_trades(const Graph& graph, const Replays& replays, Work& work);
+Trades checkmate_trades(const TradeBound& bound, const Replays& replays, Work& work);
 
 }  // namespace lowtide

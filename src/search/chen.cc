@@ -87,7 +87,7 @@ class Checkpoints {
 
 }  // namespace
 
-Trades chen_trades(const Graph&, const Replays& replays, Work& work) {
+Trades chen_trades(const TradeBound&, const Replays& replays, Work& work) {
   Collected collected(replays, work);
   for (const Spacing spacing : {kCoarse, kFine}) {
     const Checkpoints checkpoints(replays, spacing);

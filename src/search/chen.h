@@ -15,6 +15,6 @@
 
 namespace lowtide {
 
-Trades chen_trades(const Graph& graph, const Replays& replays, Work& work);
+Trades chen_trades(const TradeBound& bound, const Replays& replays, Work& work);
 
 }  // namespace lowtide

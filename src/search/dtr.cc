@@ -274,7 +274,7 @@ class Simulation {
 
 }  // namespace
 
-Trades dtr_trades(const Graph&, const Replays& replays, Work& work) {
+Trades dtr_trades(const TradeBound&, const Replays& replays, Work& work) {
   const Wants wants(replays);
   Collected collected(replays, work);
   for (int i = 0; i < kBudgets; ++i) {

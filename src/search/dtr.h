@@ -19,6 +19,6 @@
 
 namespace lowtide {
 
-Trades dtr_trades(const Graph& graph, const Replays& replays, Work& work);
+Trades dtr_trades(const TradeBound& bound, const Replays& replays, Work& work);
 
 }  // namespace lowtide

@@ -73,7 +73,7 @@ class Greedy {
 
 }  // namespace
 
-Trades greedy_trades(const Graph&, const Replays& replays, Work& work) {
+Trades greedy_trades(const TradeBound&, const Replays& replays, Work& work) {
   Dropping dropping(replays);
   Collected collected(replays, work);
   for (int i = 1; i <= kTargets; ++i) {

@@ -10,6 +10,6 @@
 
 namespace lowtide {
 
-Trades greedy_trades(const Graph& graph, const Replays& replays, Work& work);
+Trades greedy_trades(const TradeBound& bound, const Replays& replays, Work& work);
 
 }  // namespace lowtide

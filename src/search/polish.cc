@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint64_t kStepsAMove = 2500;
 constexpr std::uint64_t kStepsAnOp = 100;       // to set up, or to write down the runs
 constexpr std::uint64_t kStepsACandidate = 60;  // to see what frees something
+constexpr std::int64_t kTooClose = 20'000;      // of the peak: states that differ by less are not worth keeping both
 constexpr std::size_t kOffers = 24;             // that are looked at closely
 constexpr std::size_t kLongestChain = 16;       // units that are added together
 constexpr std::size_t kMostTaken = 6;           // units taken back at random
@@ -30,9 +31,7 @@ struct Place {
 
 Trade start_within(const Replays& r, const Trades& trades, std::int64_t limit) {
   if (const Trade* lowest = lowest_within(trades, limit)) return *lowest;
-  Trade nothing_again{.cost = 0, .peak = r.peak, .runs = {}};
-  for (Position p = 0; p < r.num_ops(); ++p) nothing_again.runs.push_back({p, false});
-  return nothing_again;
+  return {.cost = 0, .peak = r.peak, .runs = each_once(r)};
 }
 
 class Polishing {
@@ -142,7 +141,8 @@ class Polishing {
 
   // Adds this state to the trades, if it is new.
   void record() {
-    if (is_reached(trades_, moves_.cost(), moves_.peak()) || !spend(kStepsAnOp * r_.num_ops())) return;
+    if (is_reached(trades_, moves_.cost(), moves_.peak() + r_.peak / kTooClose) || !spend(kStepsAnOp * r_.num_ops()))
+      return;
     Runs runs = needed_runs(r_, moves_.runs());
     const Outcome outcome = Evaluation(r_).of(runs);
     if (!is_reached(trades_, outcome.cost, outcome.peak))

@@ -44,11 +44,11 @@ Result<TradeAlgorithm> find_trades(std::string_view name) {
                words("there is no recompute algorithm '", name, "'; there are: none, ", known)};
 }
 
-std::uint64_t trade_steps(const Graph& graph) {
+std::uint64_t trade_steps(std::size_t num_ops) {
   constexpr std::uint64_t kLeast = 50'000'000;
-  constexpr std::uint64_t kAnOp = 700'000;
+  constexpr std::uint64_t kAnOp = 1'000'000;
   constexpr std::uint64_t kMost = 4'000'000'000;
-  return std::clamp(kAnOp * graph.num_ops(), kLeast, kMost);
+  return std::clamp(kAnOp * num_ops, kLeast, kMost);
 }
 
 }  // namespace lowtide

@@ -201,9 +201,7 @@ class Making {
     for (Position p = made_.turn; p < made_.num_ops(); ++p) {
       for (const Item item : made_.takes[p]) made_.used_late[item] = true;
     }
-    Runs once;
-    for (Position p = 0; p < made_.num_ops(); ++p) once.push_back({p, false});
-    made_.peak = Evaluation(made_).of(once).peak;
+    made_.peak = Evaluation(made_).of(each_once(made_)).peak;
     for (Position p = 0; p < made_.turn; ++p) {
       for (const Item item : made_.makes[p]) {
         if (made_.repeatable[made_.made_by[item]] && made_.size[item] >= made_.peak / kWorthDropping) {
@@ -223,6 +221,12 @@ class Making {
 
 Replays to_replays(const Graph& graph, std::span<const OpId> order) {
   return Making(graph, order).made();
+}
+
+Runs each_once(const Replays& replays) {
+  Runs runs;
+  for (Position p = 0; p < replays.num_ops(); ++p) runs.push_back({p, false});
+  return runs;
 }
 
 template <typename Visit>

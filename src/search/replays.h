@@ -84,6 +84,8 @@ struct Run {
 };
 using Runs = std::vector<Run>;
 
+Runs each_once(const Replays& replays);
+
 struct Outcome {
   std::int64_t peak = 0;    // the most bytes held at once
   std::int64_t cost = 0;    // of what runs again

@@ -85,10 +85,8 @@ struct Chain {
   }
 
   void find_late() {
-    Runs once;
-    for (Position p = 0; p < r.num_ops(); ++p) once.push_back({p, false});
     std::vector<std::int64_t> bytes;
-    Evaluation(r).of(once, bytes);
+    Evaluation(r).of(each_once(r), bytes);
     std::vector<std::int64_t> held_before(count + 1, 0);
     std::int64_t lasting = 0;
     for (Item item = 0; item < r.num_items(); ++item) {
@@ -224,7 +222,7 @@ bool add_trades(const Replays& replays, Spacing spacing, Work& work, Collected& 
 
 }  // namespace
 
-Trades rotor_trades(const Graph&, const Replays& replays, Work& work) {
+Trades rotor_trades(const TradeBound&, const Replays& replays, Work& work) {
   Collected collected(replays, work);
   for (const Spacing spacing : {kCoarse, kFine}) {
     if (!add_trades(replays, spacing, work, collected)) break;

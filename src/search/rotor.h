@@ -22,6 +22,6 @@
 
 namespace lowtide {
 
-Trades rotor_trades(const Graph& graph, const Replays& replays, Work& work);
+Trades rotor_trades(const TradeBound& bound, const Replays& replays, Work& work);
 
 }  // namespace lowtide

@@ -13,7 +13,11 @@ namespace {
 constexpr std::size_t kAround = 40;   // ops, among which a boundary is a narrowest place
 constexpr std::size_t kTogether = 4;  // segments that an option may span
 constexpr std::size_t kLevels = 600;  // of bytes that stay
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+// Costs as parts of what the step costs: small numbers, of which several are added at once.
+using Cost = std::int32_t;
+constexpr double kWhole = 1 << 28;
+constexpr Cost kNever = 1 << 30;
 
 bool is_better(const auto& a, const auto& b) {
   return a.cost <= b.cost && a.stays <= b.stays && a.most <= b.most;
@@ -22,7 +26,10 @@ bool is_better(const auto& a, const auto& b) {
 }  // namespace
 
 SegmentProgram::SegmentProgram(const Replays& replays, std::span<const Choice> library, Position least_ops, Work& work)
-    : r_(replays), bounds_(narrow_places(replays, {least_ops, kAround})), last_early_(last_early_uses(replays)) {
+    : r_(replays),
+      bounds_(narrow_places(replays, {least_ops, kAround})),
+      last_early_(last_early_uses(replays)),
+      scale_(kWhole / static_cast<double>(std::max<std::int64_t>(replays.total_cost, 1))) {
   find_segments();
   find_options(library, work);
 }
@@ -118,46 +125,53 @@ std::vector<SegmentProgram::Option> SegmentProgram::options_of(std::size_t first
 }
 
 std::optional<Choice> SegmentProgram::cheapest_within(std::int64_t budget, Work& work) const {
-  struct From {
-    std::uint32_t segment = 0;
-    std::uint32_t level = 0;
-    const Option* option = nullptr;
+  struct Step {
+    const Option* option;
+    std::size_t from;   // the first segment
+    std::size_t after;  // the segment behind the last
+    std::size_t levels;
   };
-  const double unit = static_cast<double>(budget) / static_cast<double>(kLevels);
+  const double unit = static_cast<double>(std::max<std::int64_t>(budget, 1)) / static_cast<double>(kLevels);
   const std::size_t width = kLevels + 1;
-  std::vector<std::int64_t> least((num_segments() + 1) * width, kNever);
-  std::vector<From> from(least.size());
+  std::vector<Step> steps;
+  std::vector<Cost> least((num_segments() + 1) * width, kNever);
+  std::vector<std::uint32_t> last(least.size());  // the step that leads there
   least[0] = 0;
   for (std::size_t s = 0; s < num_segments(); ++s) {
-    for (std::size_t level = 0; level < width; ++level) {
-      const std::int64_t so_far = least[s * width + level];
-      if (so_far == kNever) continue;
-      const auto bytes = static_cast<std::int64_t>(static_cast<double>(level) * unit);
-      for (std::size_t together = 0; together < options_[s].size(); ++together) {
-        if (!work.spend(2 * options_[s][together].size() + 1)) return std::nullopt;
-        for (const Option& option : options_[s][together]) {
-          if (bytes + option.most > budget) continue;
-          // Rounded so that errors of many segments cancel out.
-          const auto more = static_cast<std::int64_t>(static_cast<double>(option.stays) / unit + 0.65);
-          const std::int64_t to_level = static_cast<std::int64_t>(level) + std::max<std::int64_t>(more, 0);
-          if (to_level >= static_cast<std::int64_t>(width)) continue;
-          const std::size_t to = (s + together + 1) * width + static_cast<std::size_t>(to_level);
-          if (so_far + option.cost >= least[to]) continue;
-          least[to] = so_far + option.cost;
-          from[to] = {static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(level), &option};
+    for (std::size_t together = 0; together < options_[s].size(); ++together) {
+      for (const Option& option : options_[s][together]) {
+        // Rounded so that errors of many segments cancel out.
+        const auto more = static_cast<std::int64_t>(static_cast<double>(option.stays) / unit + 0.65);
+        const auto levels = static_cast<std::size_t>(std::max<std::int64_t>(more, 0));
+        if (option.most > budget || levels >= width) continue;
+        const auto room = static_cast<std::size_t>(static_cast<double>(budget - option.most) / unit);
+        const std::size_t count = std::min(room + 1, width - levels);
+        if (!work.spend(count / 8 + 8)) return std::nullopt;
+        const auto cost = static_cast<Cost>(static_cast<double>(option.cost) * scale_);
+        const auto number = static_cast<std::uint32_t>(steps.size());
+        steps.push_back({&option, s, s + together + 1, levels});
+        const Cost* from = &least[s * width];
+        Cost* to = &least[steps.back().after * width + levels];
+        std::uint32_t* by = &last[steps.back().after * width + levels];
+        for (std::size_t level = 0; level < count; ++level) {
+          const Cost sum = from[level] + cost;
+          by[level] = sum < to[level] ? number : by[level];
+          to[level] = std::min(sum, to[level]);
         }
       }
     }
   }
   const auto end = least.begin() + static_cast<std::ptrdiff_t>(num_segments() * width);
   const auto best = std::min_element(end, least.end());
-  if (*best == kNever) return std::nullopt;
+  if (*best >= kNever) return std::nullopt;
   Choice choice = keep_all(r_);
-  for (auto at = static_cast<std::size_t>(best - least.begin()); at != 0;) {
-    const From& step = from[at];
+  auto level = static_cast<std::size_t>(best - end);
+  for (std::size_t s = num_segments(); s > 0;) {
+    const Step& step = steps[last[s * width + level]];
     for (const Item item : step.option->dropped) choice[item] = Fate::dropped;
     for (const Item item : step.option->kept) choice[item] = Fate::stays;
-    at = step.segment * width + step.level;
+    level -= step.levels;
+    s = step.from;
   }
   return choice;
 }

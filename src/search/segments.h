@@ -52,6 +52,7 @@ class SegmentProgram {
   std::vector<std::int64_t> stays_before_;         // by segment: bytes that those before it keep, if all is kept
   std::vector<std::vector<Item>> candidates_;      // by segment
   std::vector<Position> last_early_;               // by item: its last early use
+  double scale_;                                   // of costs
   std::vector<std::vector<std::vector<Option>>> options_;  // by first segment and number of segments - 1
 };
 

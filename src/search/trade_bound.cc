@@ -139,10 +139,8 @@ class Moment {
 
 // The late ops that hold the most by themselves and in the given order: where the forward pass ends, and behind it.
 std::vector<Position> moments_of(const Replays& r) {
-  Runs once;
-  for (Position p = 0; p < r.num_ops(); ++p) once.push_back({p, false});
   std::vector<std::int64_t> held;
-  Evaluation(r).of(once, held);
+  Evaluation(r).of(each_once(r), held);
   std::vector<Position> moments;
   for (Position p = 0; p < r.num_ops(); ++p) moments.push_back(p);
   std::ranges::stable_sort(moments, std::ranges::greater{}, [&](Position p) { return held[p]; });

@@ -11,6 +11,7 @@
 #include "lowtide/recompute.h"
 #include "lowtide/status.h"
 #include "search/replays.h"
+#include "search/trade_bound.h"
 
 namespace lowtide {
 
@@ -41,17 +42,17 @@ class Collected {
 };
 
 struct TradeAlgorithm : RecomputeAlgorithm {
-  Trades (*run)(const Graph& graph, const Replays& replays, Work& work);
+  Trades (*run)(const TradeBound& bound, const Replays& replays, Work& work);
 };
 
 // How much work looking for trades is worth: below a second for a thousand ops, and a few for more.
-std::uint64_t trade_steps(const Graph& graph);
+std::uint64_t trade_steps(std::size_t num_ops);
 
 // E501 with the names there are, if `name` is none of them.
 Result<TradeAlgorithm> find_trades(std::string_view name);
 
 // What the cheap ones of the others find, cuts at many prices, a dynamic program over segments, then polishing where
 // the bound is far, as far as the work goes. What is found does not depend on any budget.
-Trades auto_trades(const Graph& graph, const Replays& replays, Work& work);
+Trades auto_trades(const TradeBound& bound, const Replays& replays, Work& work);
 
 }  // namespace lowtide

@@ -13,6 +13,7 @@
 #include "order/algorithms.h"
 #include "random_graph.h"
 #include "search/checkmate.h"
+#include "search/condensed.h"
 #include "search/trades.h"
 #include "small_steps.h"
 #include "training_graph.h"
@@ -23,7 +24,11 @@ namespace {
 
 Trades trades_of(const Graph& graph, const Replays& replays, std::string_view name, std::uint64_t steps) {
   Work work(steps);
-  return unwrap(find_trades(name)).run(graph, replays, work);
+  Work enough = Work::unlimited();
+  const Condensed condensed = condense(replays);
+  Trades trades = unwrap(find_trades(name)).run(TradeBound(graph, replays, enough), condensed.replays, work);
+  for (Trade& trade : trades) trade.runs = condensed.spread(trade.runs);
+  return trades;
 }
 
 class Baselines : public ::testing::TestWithParam<std::string> {

@@ -14,6 +14,7 @@
 #include "makers.h"
 #include "order/algorithms.h"
 #include "random_graph.h"
+#include "search/condensed.h"
 #include "search/drops.h"
 #include "search/trade_bound.h"
 #include "search/trades.h"
@@ -80,14 +81,22 @@ TEST(Recompute, InPlace) {
 }
 
 // By a random choice of what is dropped: what the search expects is what the rewritten graph needs, and a right plan.
-void expect_as_evaluated(const Graph& graph, std::span<const OpId> order, std::mt19937_64& random) {
-  const Replays replays = to_replays(graph, order);
+Trade random_trade(const Replays& replays, std::mt19937_64& random) {
   Choice choice = keep_all(replays);
   for (const Item item : replays.candidates) choice[item] = static_cast<Fate>(random() % 2);
   Dropping dropping(replays);
   const Runs runs = needed_runs(replays, dropping.runs_of(choice));
   const Outcome outcome = Evaluation(replays).of(runs);
-  expect_right(graph, replays, {outcome.cost, outcome.peak, runs});
+  return {outcome.cost, outcome.peak, runs};
+}
+
+void expect_as_evaluated(const Graph& graph, std::span<const OpId> order, std::mt19937_64& random) {
+  const Replays replays = to_replays(graph, order);
+  expect_right(graph, replays, random_trade(replays, random));
+  const Condensed condensed = condense(replays);
+  Trade trade = random_trade(condensed.replays, random);
+  trade.runs = condensed.spread(trade.runs);
+  expect_right(graph, replays, trade);
 }
 
 TEST(Recompute, NeedsWhatTheSearchExpects) {
@@ -103,6 +112,34 @@ TEST(Recompute, NeedsWhatTheSearchExpects) {
   }
 }
 
+// Two ops of the forward pass, two of the backward pass, and an update between these. The update holds 60 bytes beside
+// a and b: more than what it takes and leaves, which is nothing.
+TEST(Condensed, ARowOfOpsThatNoTradeConcernsIsOne) {
+  GraphBuilder builder;
+  const auto buffer = [&](std::uint64_t size, std::string name) {
+    return unwrap(builder.add_buffer({.size = Bytes(size), .name = std::move(name)}));
+  };
+  const auto read = [&](BufferId id) { return unwrap(builder.add_value(id, "u8", {})); };
+  const BufferId a = buffer(100, "a"), b = buffer(100, "b"), c = buffer(10, "c"), d = buffer(10, "d");
+  const BufferId u = buffer(20, "u"), v = buffer(40, "v");
+  unwrap(builder.add_op({.name = "a", .reads = {}, .writes = {a}, .cost = Nanos(5)}));
+  unwrap(builder.add_op({.name = "b", .reads = {read(a)}, .writes = {b}, .cost = Nanos(5)}));
+  unwrap(builder.add_op({.name = "c", .reads = {read(b)}, .writes = {c}, .cost = Nanos(5)}));
+  unwrap(builder.add_op({.name = "u", .reads = {}, .writes = {u}, .cost = Nanos(1)}));
+  unwrap(builder.add_op({.name = "v", .reads = {read(u)}, .writes = {v}, .cost = Nanos(1)}));
+  unwrap(builder.add_op({.name = "d", .reads = {read(c), read(a)}, .writes = {d}, .cost = Nanos(5)}));
+  const Graph graph = unwrap(std::move(builder).build());
+  const Replays replays = to_replays(graph, first_to_last(6));
+  const Condensed condensed = condense(replays);
+  ASSERT_EQ(condensed.replays.num_ops(), 5u);
+  EXPECT_THAT(condensed.stands_for[3], ElementsAre(3u, 4u));
+  EXPECT_EQ(condensed.replays.cost[3], 2);
+  EXPECT_EQ(condensed.replays.workspace[3], 60);
+  EXPECT_EQ(condensed.replays.num_items(), 4u);
+  EXPECT_EQ(condensed.spread({{3, false}, {0, true}, {4, false}}),
+            (Runs{{3, false}, {4, false}, {0, true}, {5, false}}));
+}
+
 // Costs and peaks of the trades are real, and the bound is below all that any plan reaches.
 TEST(Recompute, EveryPlanOfSmallSteps) {
   const int steps = full_size() ? 3000 : kSanitized ? 30 : 100;
@@ -116,7 +153,7 @@ TEST(Recompute, EveryPlanOfSmallSteps) {
     Work work = Work::unlimited();
     const TradeBound bound(graph, replays, work);
     Work search(20'000'000);
-    const Trades trades = auto_trades(graph, replays, search);
+    const Trades trades = auto_trades(bound, replays, search);
     ASSERT_FALSE(trades.empty());
     for (std::int64_t peak = 10; peak <= replays.peak; peak += 10) {
       const std::optional<std::int64_t> least = least_cost_within(graph, peak);

@@ -1,0 +1,28 @@
+// condensed.h: a step without the ops that no trade concerns.
+//
+// Most ops of a training step can neither run again to any use, nor touch what is dropped or made again: those of the
+// optimizer, and gradients of gradients' sums. Whatever is traded, a row of them holds the same bytes of its own. So a
+// row becomes one op, whose workspace is what its fullest op held more:
+//
+//   order        a  b | c(b)  u  v  w  d(a)        u, v, w: an update; they touch neither a nor b
+//   condensed    a  b | c(b)   [u v w]  d(a)
+//
+// Peaks and costs are the same to the byte, and searching takes as long as the rest is.
+#pragma once
+
+#include "lowtide/lists.h"
+#include "search/replays.h"
+
+namespace lowtide {
+
+struct Condensed {
+  Replays replays;             // `order` names the first op of each row
+  Lists<Position> stands_for;  // by position in them: those of the step
+
+  // Of the step, for runs of `replays`.
+  Runs spread(const Runs& runs) const;
+};
+
+Condensed condense(const Replays& step);
+
+}  // namespace lowtide
