@@ -87,6 +87,7 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
   const Result<Graph> graph = load_graph(arguments.graph);
   if (!graph.ok()) return graph.error();
   progress.stage("planning");
+  options.on_progress = [&](const FoundSoFar& found) { progress.found(summary(found)); };
   const Result<Plan> made = plan(*graph, options);
   if (!made.ok()) return made.error();
 

@@ -1,8 +1,11 @@
 #include "terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -11,6 +14,7 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 constexpr std::string_view kClear = "\r\x1b[K";
+constexpr std::chrono::milliseconds kTick(200);
 
 volatile std::sig_atomic_t line_shown = 0;
 
@@ -20,8 +24,17 @@ void write_error(std::string_view text) {
 }
 
 void end_by_signal(int signal) {
-  if (line_shown != 0) write_error(kClear);
+  const bool shown = line_shown != 0;
+  line_shown = 0;
+  if (shown) write_error(kClear);
   ::_exit(128 + signal);
+}
+
+// A line that wraps could not be cleared.
+std::string_view cut_to_terminal(std::string_view line) {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return line;
+  return line.substr(0, size.ws_col - 1u);
 }
 
 sigset_t signals() {
@@ -35,13 +48,36 @@ sigset_t signals() {
 
 Progress::Progress(bool wanted) : shows_(wanted && ::isatty(STDERR_FILENO) == 1) {}
 
-void Progress::stage(std::string_view what) {
+void Progress::stage(std::string what) {
   if (!shows_) return;
+  ticking_ = {};
+  stage_ = std::move(what);
+  found_.clear();
+  begin_ = std::chrono::steady_clock::now();
   line_shown = 1;
-  write_error(std::string(kClear) + std::string(what) + " ...");
+  write_error(std::string(kClear) + stage_ + " ...");
+  const Uninterrupted signals_go_to_this_thread;
+  ticking_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
+}
+
+void Progress::found(std::string text) {
+  const std::scoped_lock lock(mutex_);
+  found_ = std::move(text);
+}
+
+void Progress::tick(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!waiting_.wait_for(lock, stop, kTick, [&] { return stop.stop_requested(); })) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    std::array<char, 32> elapsed{};
+    std::snprintf(elapsed.data(), elapsed.size(), " %.1f s", seconds.count());
+    const std::string line = stage_ + elapsed.data() + (found_.empty() ? "" : ": ") + found_;
+    if (line_shown != 0) write_error(std::string(kClear) + std::string(cut_to_terminal(line)));
+  }
 }
 
 void Progress::clear() {
+  ticking_ = {};
   if (line_shown == 0) return;
   write_error(kClear);
   line_shown = 0;

@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <stop_token>
+#include <utility>
 
 namespace lowtide {
 
@@ -24,11 +26,22 @@ class Work {
       : left_(steps), deadline_(deadline) {}
   static Work unlimited() { return Work(std::numeric_limits<std::uint64_t>::max()); }
 
-  // At most this much of what is left, with the same deadline. What is spent of it is to be spent here too.
-  Work part(std::uint64_t steps) const { return Work(std::min(steps, left_), deadline_); }
+  // At most this much of what is left; all else is the same. What is spent of it is to be spent here too.
+  Work part(std::uint64_t steps) const {
+    Work some = *this;
+    some.left_ = std::min(steps, left_);
+    return some;
+  }
 
   // Nothing is left any more as soon as somebody asks this token to stop.
   void stop_with(std::stop_token stop) { stop_ = std::move(stop); }
+
+  // Somebody who waits for a search is told of what it finds: so high a peak at such a cost. No search depends on that.
+  using Listener = std::function<void(std::int64_t cost, std::int64_t peak)>;
+  void tell(const Listener& listener) { listener_ = &listener; }  // which must outlive this and its parts
+  void found(std::int64_t cost, std::int64_t peak) const {
+    if (listener_ != nullptr) (*listener_)(cost, peak);
+  }
 
   std::uint64_t left() const { return left_; }
   Clock::time_point deadline() const { return deadline_; }  // the end of time, if there is none
@@ -54,6 +67,7 @@ class Work {
   std::uint64_t left_;
   Clock::time_point deadline_;
   std::stop_token stop_;
+  const Listener* listener_ = nullptr;
   std::uint64_t since_look_ = kStepsALook;
 };
 

@@ -17,7 +17,9 @@
 // first step that names an op is the run that the program has; verify.h says what holds for those that run it again.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,13 @@ struct Plan {
   double gap() const;
 };
 
+// What a search under a budget would choose if it ended now.
+struct FoundSoFar {
+  Bytes peak;
+  Bytes bound;                      // proven: no plan that takes no longer has a smaller peak
+  std::optional<double> more_time;  // that running ops again takes, as a share of the step's; none without times
+};
+
 struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
@@ -78,6 +87,10 @@ struct PlanOptions {
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs. Without a memory budget, the smallest plan within it is looked for.
   std::optional<Nanos> latency_budget = {};
+  // Told now and then, on the thread that plans, what the search under a budget has found. No plan depends on it.
+  std::function<void(const FoundSoFar&)> on_progress = {};
+  // Ends that search when it is asked to: there is no plan then.
+  std::stop_token stop = {};
 };
 
 // Plans `graph`. What is returned has passed verify() and keeps the budgets. Pure and deterministic.
@@ -87,7 +100,7 @@ struct PlanOptions {
 // What regions ask for (see Op in graph.h) runs again in any plan: bounds and shares are those of a graph that says so.
 //
 // Errors: E501 unknown algorithm; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step and
-// culprits.
+// culprits; E405 if it was asked to stop.
 Result<Plan> plan(const Graph& graph, const PlanOptions& options = {});
 
 }  // namespace lowtide

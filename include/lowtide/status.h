@@ -76,6 +76,7 @@ enum class ErrorCode : std::uint16_t {
   file_too_large = 402,      // a file holds more than what is read from a file of its size
   work_limit = 403,          // an algorithm would take more steps than it was allowed
   device_full = 404,         // a simulated device has no room for a request
+  stopped = 405,             // somebody asked to stop before there was an answer
   unknown_algorithm = 501,   // no algorithm of that name is registered
   invalid_amount = 502,      // text that is not an amount of bytes or of time
   invalid_share = 503,       // a share that is not in (0, 1]

@@ -40,6 +40,9 @@ GraphFigures figures(const Graph& graph, std::size_t holders);
 // The picture above.
 std::string summary(const Graph& graph, std::size_t holders = 5);
 
+// "peak 5.61 GiB at +4.1 % time, bound 5.50 GiB, gap 2.0 %"
+std::string summary(const FoundSoFar& found);
+
 // What the plan needs, and how it was made.
 std::string summary(const Plan& plan);
 

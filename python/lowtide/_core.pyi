@@ -1,6 +1,6 @@
 """The C++ core: graphs, plans, and the judge of plans. Ids are ints that count from 0 in the order of creation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from types import CellType, FunctionType
 from typing import Any
@@ -291,12 +291,14 @@ def plan(
     recompute: str = "auto",
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
+    watching: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan ``graph``; the plan has passed :func:`verify` and keeps the budgets.
 
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
     program-order peak. Without ``reuse``, no result is made in the bytes of an operand. ``recompute`` names what
-    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. Raises
+    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. ``watching`` is called every
+    50 ms, with what the search under a budget has found so far, in words; what it raises ends the search. Raises
     :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
     """
 

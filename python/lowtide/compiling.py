@@ -30,6 +30,7 @@ from .memory_guard import OFF, chosen_guard
 from .plan_cache import PlanCache
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache, default_directory
+from .progress import plan_in_sight
 from .step import CapturedStep, StaleBinding
 from .stopwatch import Stopwatch
 from .structure import Structure, argument_names, assign, flatten
@@ -208,7 +209,7 @@ class CompiledStep:
         begin = time.perf_counter()
         try:
             if self._memory_budget is None and self._latency_ns is None:
-                return _core.plan(graph)
+                return plan_in_sight(graph, look=signals_held.look)
             operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
             return self._plans.get_or_plan(graph, self._memory_budget, operators_ns)
         except InfeasibleError as error:

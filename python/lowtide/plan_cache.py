@@ -9,6 +9,8 @@ from pathlib import Path
 
 from . import _core
 from .errors import LowtideError
+from .interrupts import signals_held
+from .progress import plan_in_sight
 from .versions import __version__
 
 
@@ -32,7 +34,9 @@ class PlanCache:
             plan = _core.Plan.load(path)
             _core.verify(graph, plan)
             return plan
-        plan = _core.plan(graph, memory_budget=memory_budget, latency_budget_ns=latency_budget_ns)
+        plan = plan_in_sight(
+            graph, look=signals_held.look, memory_budget=memory_budget, latency_budget_ns=latency_budget_ns
+        )
         with contextlib.suppress(OSError):  # a cache that cannot be written is no error
             self._directory.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_name(f"{os.getpid()}.{path.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import _core
+from .progress import plan_in_sight
 
 
 def read_memory_budget(budget: int | float | str | None) -> int | float | None:
@@ -44,7 +45,7 @@ def plan(
         plan = lowtide.plan(graph, memory_budget="6GiB")
         print(plan.summary())
     """
-    return _core.plan(
+    return plan_in_sight(
         graph,
         order=order,
         layout=layout,

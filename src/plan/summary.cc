@@ -87,6 +87,19 @@ std::string summary(const Graph& graph, std::size_t holders) {
                peak);
 }
 
+std::string summary(const FoundSoFar& found) {
+  const auto percent = [](const char* format, double share) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), format, 100.0 * share);
+    return std::string(text.data());
+  };
+  const double gap = found.bound == Bytes(0) ? 0.0
+                                             : static_cast<double>((found.peak - found.bound).count()) /
+                                                   static_cast<double>(found.bound.count());
+  return words("peak ", format_bytes(found.peak), found.more_time ? percent(" at +%.1f %% time", *found.more_time) : "",
+               ", bound ", format_bytes(found.bound), percent(", gap %.1f %%", gap));
+}
+
 std::string summary(const Plan& plan) {
   std::array<char, 64> figures{};
   std::snprintf(figures.data(), figures.size(), ", gap %.2f %%, fragmentation %.2f %%", 100.0 * plan.gap(),

@@ -1,6 +1,8 @@
 #include "plan/traded.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "lowtide/lifetimes.h"
@@ -36,46 +38,84 @@ std::vector<Order> starts_of(const Graph& graph, std::span<const OpId> order) {
   return starts;
 }
 
-// What one algorithm finds from all starts, with the work of one plan.
+// The trade that a budget chooses of some, from the fastest to the smallest.
+using Pick = std::function<const TradedOrder&(const std::vector<TradedOrder>& trades)>;
+
+// The fastest whose peak is no higher; without such, the smallest.
+Pick fastest_below(Bytes peak) {
+  return [peak](const std::vector<TradedOrder>& trades) -> const TradedOrder& {
+    const auto fits = [peak](const TradedOrder& trade) {
+      return Bytes(static_cast<std::uint64_t>(trade.peak)) <= peak;
+    };
+    const auto found = std::ranges::find_if(trades, fits);
+    return found != trades.end() ? *found : trades.back();
+  };
+}
+
+// The smallest that costs no more; without such, the fastest.
+Pick smallest_within_cost(std::int64_t cost) {
+  return [cost](const std::vector<TradedOrder>& trades) -> const TradedOrder& {
+    const TradedOrder* lowest = lowest_within(trades, cost);
+    return lowest != nullptr ? *lowest : trades.front();
+  };
+}
+
+// What one algorithm finds from all starts, with the work of one plan; stopped and told of as the options ask.
 class Trading {
  public:
-  static Result<Trading> begin(const Graph& graph, std::span<const OpId> order, std::string_view algorithm) {
-    const Result<TradeAlgorithm> found = find_trades(algorithm);
+  static Result<Trading> begin(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
+                               const Pick& pick) {
+    const Result<TradeAlgorithm> found = find_trades(options.recompute);
     if (!found.ok()) return found.error();
-    return Trading(graph, starts_of(graph, order), *found);
+    Trading trading(graph, options);
+    trading.search(starts_of(graph, order), *found, pick);
+    if (options.stop.stop_requested()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
+    return trading;
   }
 
   const std::vector<TradedOrder>& trades() const { return trades_; }
 
-  Result<Traded> make(const TradedOrder& trade, const PlanOptions& options) const {
+  Result<Traded> make(const TradedOrder& trade) const {
     const Result<Rewritten> rewritten = run_again(graph_, trade.steps);
     if (!rewritten.ok()) return rewritten.error();
     const Graph& expanded = rewritten->graph;
     Result<Arranged> arranged =
-        arrange(expanded, options.order, {first_to_last(expanded.num_ops()), Bytes(0)}, options.layout);
+        arrange(expanded, options_.order, {first_to_last(expanded.num_ops()), Bytes(0)}, options_.layout);
     if (!arranged.ok()) return arranged.error();
     bind_operands(expanded, arranged->plan);
     arranged->plan.bound = std::min(bound_of(trade), arranged->plan.arena);
-    arranged->plan.provenance.recompute = options.recompute;
+    arranged->plan.provenance.recompute = options_.recompute;
     Infeasible peak = report_peak(expanded, arranged->lives, arranged->plan);
     peak.bound = graph_.resident_bytes() + operand_bound(graph_);
     return Traded{plan_of_original(graph_, *rewritten, arranged->plan), std::move(peak)};
   }
 
  private:
-  Trading(const Graph& graph, const std::vector<Order>& starts, const TradeAlgorithm& algorithm) : graph_(graph) {
+  Trading(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
+
+  void search(const std::vector<Order>& starts, const TradeAlgorithm& algorithm, const Pick& pick) {
+    std::vector<TradedOrder> so_far;  // without their steps
+    const Work::Listener listener = [&](std::int64_t cost, std::int64_t peak) {
+      if (is_reached(so_far, cost, peak)) return;
+      add_point(so_far, {cost, peak, {}});
+      options_.on_progress(found_so_far(pick(so_far)));
+    };
     for (const Order& start : starts) {
-      const Replays replays = to_replays(graph, start);
+      const Replays replays = to_replays(graph_, start);
       if (!bound_) {
         Work work(kBoundSteps);
-        bound_.emplace(graph, replays, work);
-        costs_are_times_ = replays.costs_are_times;
+        work.stop_with(options_.stop);
+        bound_.emplace(graph_, replays, work);
+        if (replays.costs_are_times) step_time_ = replays.total_cost;
       }
-      add_trades(replays, algorithm, trade_steps(graph.num_ops()) / starts.size());
+      Work work(trade_steps(graph_.num_ops()) / starts.size());
+      work.stop_with(options_.stop);
+      if (options_.on_progress) work.tell(listener);
+      add_trades(replays, algorithm, work);
     }
   }
 
-  void add_trades(const Replays& replays, const TradeAlgorithm& algorithm, std::uint64_t steps) {
+  void add_trades(const Replays& replays, const TradeAlgorithm& algorithm, Work& work) {
     const auto add = [&](std::int64_t cost, std::int64_t peak, const Runs& runs) {
       if (is_reached(trades_, cost, peak)) return;
       TradedOrder trade{.cost = cost, .peak = peak, .steps = {}};
@@ -83,45 +123,53 @@ class Trading {
       add_point(trades_, std::move(trade));
     };
     const Condensed condensed = condense(replays);
-    Work work(steps);
     add(0, replays.peak, each_once(replays));
     for (const Trade& trade : algorithm.run(*bound_, condensed.replays, work)) {
       add(trade.cost, trade.peak, condensed.spread(trade.runs));
     }
   }
 
+  FoundSoFar found_so_far(const TradedOrder& trade) const {
+    FoundSoFar found{Bytes(static_cast<std::uint64_t>(trade.peak)), bound_of(trade), std::nullopt};
+    if (step_time_) found.more_time = static_cast<double>(trade.cost) / static_cast<double>(*step_time_);
+    return found;
+  }
+
   Bytes bound_of(const TradedOrder& trade) const {
-    if (!costs_are_times_) return operand_bound(graph_);
+    if (!step_time_) return operand_bound(graph_);
     return Bytes(static_cast<std::uint64_t>(bound_->least_peak(trade.cost)));
   }
 
   const Graph& graph_;
+  const PlanOptions& options_;
   std::optional<TradeBound> bound_;
-  bool costs_are_times_ = true;
-  std::vector<TradedOrder> trades_;  // see pareto.h
+  std::optional<std::int64_t> step_time_;  // none where the ops have no times
+  std::vector<TradedOrder> trades_;        // see pareto.h
 };
 
 }  // namespace
 
 Result<std::vector<TradedOrder>> all_trades(const Graph& graph, std::span<const OpId> order,
                                             std::string_view algorithm) {
-  const Result<Trading> trading = Trading::begin(graph, order, algorithm);
+  const PlanOptions options{.recompute = std::string(algorithm)};
+  const Result<Trading> trading = Trading::begin(graph, order, options, fastest_below(Bytes(0)));
   if (!trading.ok()) return trading.error();
   return trading->trades();
 }
 
 Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                               Bytes memory) {
-  const Result<Trading> trading = Trading::begin(graph, order, options.recompute);
+  const Bytes left = memory - graph.resident_bytes();
+  const Pick pick = fastest_below(left);
+  const Result<Trading> trading = Trading::begin(graph, order, options, pick);
   if (!trading.ok()) return trading.error();
+  const std::vector<TradedOrder>& trades = trading->trades();
   std::optional<Traded> smallest;
-  for (const TradedOrder& trade : trading->trades()) {
-    const Bytes least = graph.resident_bytes() + Bytes(static_cast<std::uint64_t>(trade.peak));
-    const bool is_last = &trade == &trading->trades().back();
-    if (least > memory && !is_last) continue;
-    Result<Traded> made = trading->make(trade, options);
+  // A layout may need more than its peak: then the next one is tried.
+  for (const TradedOrder* trade = &pick(trades); trade != trades.data() + trades.size(); ++trade) {
+    Result<Traded> made = trading->make(*trade);
     if (!made.ok()) return made.error();
-    const bool fits = graph.resident_bytes() + made->plan.arena <= memory;
+    const bool fits = made->plan.arena <= left;
     if (!smallest || made->plan.arena < smallest->plan.arena) smallest = *std::move(made);
     if (fits) break;
   }
@@ -130,16 +178,12 @@ Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, c
 
 Result<Traded> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                                Nanos latency) {
-  const Result<Trading> trading = Trading::begin(graph, order, options.recompute);
-  if (!trading.ok()) return trading.error();
   std::uint64_t time = 0;
   for (const OpId op : order) time += graph.op(op).cost.count();
-  const auto left = static_cast<std::int64_t>((latency - Nanos(time)).count());
-  const TradedOrder* lowest = &trading->trades().front();
-  for (const TradedOrder& trade : trading->trades()) {
-    if (trade.cost <= left) lowest = &trade;
-  }
-  return trading->make(*lowest, options);
+  const Pick pick = smallest_within_cost(static_cast<std::int64_t>((latency - Nanos(time)).count()));
+  const Result<Trading> trading = Trading::begin(graph, order, options, pick);
+  if (!trading.ok()) return trading.error();
+  return trading->make(pick(trading->trades()));
 }
 
 }  // namespace lowtide

@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <future>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -318,8 +321,38 @@ void bind_plan(nb::module_& m) {
 
 using MemoryBudget = std::variant<std::uint64_t, double>;  // bytes, or a share
 
+// Plans on another thread. On this one `watching` is called every 50 ms with what has been found so far; planning stops
+// where it raises.
+Result<Plan> plan_watched(const Graph& graph, PlanOptions options, const nb::callable& watching) {
+  constexpr std::chrono::milliseconds kTick(50);
+  std::mutex mutex;
+  std::optional<FoundSoFar> latest;
+  options.on_progress = [&](const FoundSoFar& found) {
+    const std::scoped_lock lock(mutex);
+    latest = found;
+  };
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  std::future<Result<Plan>> planned = std::async(std::launch::async, [&] { return plan(graph, options); });
+  try {
+    while (unlocked([&] { return planned.wait_for(kTick); }) != std::future_status::ready) {
+      const std::optional<FoundSoFar> found = unlocked([&] {
+        const std::scoped_lock lock(mutex);
+        return latest;
+      });
+      watching(found ? summary(*found) : "");
+    }
+  } catch (...) {
+    stop.request_stop();
+    unlocked([&] { planned.wait(); });
+    throw;
+  }
+  return planned.get();
+}
+
 HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse, std::string recompute,
-                   std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns) {
+                   std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns,
+                   std::optional<nb::callable> watching) {
   PlanOptions options{
       .order = std::move(order), .layout = std::move(layout), .reuse = reuse, .recompute = std::move(recompute)};
   if (memory_budget) {
@@ -327,6 +360,7 @@ HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bo
     options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
   }
   if (latency_budget_ns) options.latency_budget = Nanos(*latency_budget_ns);
+  if (watching) return {take(plan_watched(graph, std::move(options), *watching)), true};
   return {take(unlocked([&] { return plan(graph, options); })), true};
 }
 
@@ -372,7 +406,8 @@ NB_MODULE(_core, m) {
   bind_watch(m);
   bind_eager(m);
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
-        "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none());
+        "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
+        "watching"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);

@@ -121,6 +121,7 @@ class Search {
     hope.fill(1.0);
     const std::uint64_t steps = std::max<std::uint64_t>(work_.left() / (kRounds + kRounds / 4), 1);
     for (std::uint64_t round = 1; round <= kRounds && work_.left() > 0; ++round) {
+      for (const Trade& trade : trades_) work_.found(trade.cost, trade.peak);
       std::size_t most = 0;
       double widest = 0;
       for (std::size_t i = 0; i < kShares.size(); ++i) {

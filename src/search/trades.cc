@@ -23,6 +23,7 @@ bool Collected::add(const Runs& runs) {
   if (!work_->spend(kStepsARun * runs.size())) return false;
   Runs needed = needed_runs(*replays_, runs);
   const Outcome outcome = Evaluation(*replays_).of(needed);
+  work_->found(outcome.cost, outcome.peak);
   trades_.push_back({outcome.cost, outcome.peak, std::move(needed)});
   return true;
 }

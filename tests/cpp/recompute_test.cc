@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <stop_token>
 #include <string>
 
 #include "expect_runs.h"
@@ -215,6 +216,25 @@ TEST(Recompute, BudgetsAreKeptAndMonotone) {
     expect_lawful(i % 2 == 0 ? training_graph(40 + 19 * (random() % 8)) : small_step(random), budgets);
     if (HasFailure()) FAIL() << "graph " << i;
   }
+}
+
+TEST(Recompute, ToldAndStopped) {
+  const Graph graph = training_graph(100);
+  PlanOptions options{.memory_budget = Share{0.7}};
+  const Plan alone = unwrap(plan(graph, options));
+  std::vector<FoundSoFar> told;
+  options.on_progress = [&](const FoundSoFar& found) { told.push_back(found); };
+  const Plan watched = unwrap(plan(graph, options));
+  EXPECT_EQ(watched.order, alone.order);
+  ASSERT_FALSE(told.empty());
+  for (const FoundSoFar& found : told) EXPECT_GE(found.peak, found.bound);
+
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  options.on_progress = [&](const FoundSoFar&) { stop.request_stop(); };
+  const Result<Plan> stopped = plan(graph, options);
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().code, ErrorCode::stopped);
 }
 
 }  // namespace

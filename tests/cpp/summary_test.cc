@@ -43,6 +43,12 @@ TEST(Summary, GraphWithoutOps) {
             "resident  0 B");
 }
 
+TEST(Summary, FoundSoFar) {
+  EXPECT_EQ(summary(FoundSoFar{Bytes(1122), Bytes(1020), 0.041}),
+            "peak 1.10 KiB at +4.1 % time, bound 1020 B, gap 10.0 %");
+  EXPECT_EQ(summary(FoundSoFar{Bytes(2048), Bytes(2048), std::nullopt}), "peak 2.00 KiB, bound 2.00 KiB, gap 0.0 %");
+}
+
 TEST(Summary, Plan) {
   Plan made = unwrap(plan(example()));
   made.provenance.version = "1.2.3";

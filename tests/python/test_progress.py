@@ -1,0 +1,134 @@
+"""The line that is shown while a plan is searched for: on a terminal only, cleared in the end, and by Ctrl-C too."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lowtide import _core
+from program import CLEAR, PROGRAM
+
+LAYERS = 500
+LINE = re.compile(r"planning \d+\.\d s: peak [\d.]+ .iB at \+[\d.]+ % time, bound [\d.]+ .iB, gap [\d.]+ %")
+SCRIPT = """
+import sys, lowtide
+graph = lowtide.Graph.load(sys.argv[1])
+try:
+    lowtide.plan(graph, memory_budget=0.3)
+except KeyboardInterrupt:
+    print("stopped", file=sys.stderr)
+    sys.exit(130)
+"""
+HELD_SCRIPT = SCRIPT.replace(
+    "    lowtide.plan(graph, memory_budget=0.3)",
+    """    from pathlib import Path
+    from lowtide.interrupts import signals_held
+    from lowtide.plan_cache import PlanCache
+    with signals_held:
+        PlanCache(Path(sys.argv[2])).get_or_plan(graph, 0.3, None)""",
+)
+assert HELD_SCRIPT != SCRIPT
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training step that takes seconds to plan within a budget."""
+    builder = _core.GraphBuilder()
+    batch = builder.buffer(4096, resident=True, initial=True, role="input", name="x")
+    content = [builder.value(batch, "float32", [1024])]
+    for i in range(LAYERS):
+        made = builder.buffer(4096 * (1 + i % 7), resident=False, initial=False, role="activation", name=f"h{i}")
+        builder.op("aten::mul", content[-1:], [made], time_ns=1000 + 37 * (i % 11))
+        content.append(builder.value(made, "float32", [1024]))
+    gradient = content[-1]
+    for i in reversed(range(LAYERS)):
+        made = builder.buffer(4096, resident=False, initial=False, role="gradient", name=f"g{i}")
+        builder.op("aten::mul", [content[i], gradient], [made], time_ns=2000)
+        gradient = builder.value(made, "float32", [1024])
+    path = tmp_path_factory.mktemp("progress") / "step.json"
+    builder.build().save(path)
+    return path
+
+
+def commands(graph: Path, cache: Path) -> dict[str, list[str]]:
+    return {
+        "program": [PROGRAM, "plan", str(graph), "--memory-budget", "0.3"],
+        "python": [sys.executable, "-c", SCRIPT, str(graph)],
+        "compile": [sys.executable, "-c", HELD_SCRIPT, str(graph), str(cache)],
+    }
+
+
+def on_terminal(command: list[str], *, interrupt: bool = False, quiet: bool = False) -> tuple[int, str, float]:
+    """Exit code, what a terminal at standard error was sent, and how long it took from the first full line on."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "LOWTIDE_QUIET": "1" if quiet else ""}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=follower, env=environment)
+    os.close(follower)
+    sent, seen = "", 0.0
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # what Linux gives when the other side is closed
+            break
+        sent += piece.decode()
+        if not seen and LINE.search(sent):
+            seen = time.monotonic()
+            if interrupt:
+                process.send_signal(signal.SIGINT)
+    os.close(leader)
+    code = process.wait(timeout=60)
+    return code, sent, time.monotonic() - seen
+
+
+def on_screen(sent: str) -> str:
+    """What is left of it to see."""
+    return sent.rpartition(CLEAR)[2]
+
+
+@pytest.mark.parametrize("how", ["program", "python", "compile"])
+def test_the_line_is_shown_and_cleared(graph: Path, tmp_path: Path, how: str) -> None:
+    code, sent, _ = on_terminal(commands(graph, tmp_path)[how])
+    assert code == 0 and LINE.search(sent), sent
+    assert on_screen(sent) == "" and "\n" not in sent
+    assert all(len(line) < 100 for line in sent.split(CLEAR))
+
+
+@pytest.mark.parametrize("how", ["program", "python", "compile"])
+def test_ctrl_c_clears_the_line_and_ends_the_search(graph: Path, tmp_path: Path, how: str) -> None:
+    code, sent, seconds = on_terminal(commands(graph, tmp_path)[how], interrupt=True)
+    assert code == 130
+    assert on_screen(sent) == ("" if how == "program" else "stopped\r\n")
+    assert seconds < 10
+
+
+@pytest.mark.parametrize("how", ["program", "python"])
+def test_nothing_is_shown_without_a_terminal(graph: Path, tmp_path: Path, how: str) -> None:
+    done = subprocess.run(commands(graph, tmp_path)[how], capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_nothing_is_shown_if_it_is_not_wanted(graph: Path, tmp_path: Path) -> None:
+    assert on_terminal(commands(graph, tmp_path)["python"], quiet=True)[:2] == (0, "")
+
+
+def test_watching_changes_no_plan(graph: Path) -> None:
+    step = _core.Graph.load(graph)
+    told: list[str] = []
+    watched = _core.plan(step, memory_budget=0.3, watching=told.append)
+    assert told[-1].startswith("peak ")
+    alone = _core.plan(step, memory_budget=0.3)
+    assert watched.order == alone.order and watched.offsets() == alone.offsets()
+
+
+def test_what_watching_raises_ends_the_search(graph: Path) -> None:
+    def refuse(found: str) -> None:
+        raise KeyError(found)
+
+    with pytest.raises(KeyError):
+        _core.plan(_core.Graph.load(graph), memory_budget=0.3, watching=refuse)
