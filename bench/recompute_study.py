@@ -11,13 +11,11 @@ without reuse of operands' bytes, as in the study, and with it. Seconds are for 
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
-from lowtide import _core
+from recompute_peaks import EXTRAS, lowest_peaks
 from study_steps import load
 
-EXTRAS = (0.02, 0.05, 0.10, 0.15, 0.20, 0.33)
 STUDY = {
     "resnet50_b32": (84.03, 63.52, 48.49, 35.78, 26.69, 20.5),
     "bert_base_b32": (89.34, 76.27, 62.24, 51.84, 43.62, 29.83),
@@ -33,23 +31,17 @@ BALANCE = 100.0  # FLOPs for each byte of bandwidth, as the study's table has it
 
 def print_model(folder: Path, model: str, balance: float) -> tuple[int, int]:
     """Prints its rows; how many of the study's figures are reached within 0.05 points, and of how many."""
-    reached = 0
     if balance == BALANCE:
         print(f"| {model} | study | {' | '.join(f'{peak:.2f}' for peak in STUDY[model])} | |", flush=True)
     for reuse in (False, True):
         graph = load(folder / f"{model}_split.json.gz", balance, reuse)
-        begin = time.perf_counter()
-        trades = _core.recompute_trades(graph, "auto")
-        seconds = time.perf_counter() - begin
-        limits = [int(extra * _core.plan(graph).time_ns) for extra in EXTRAS]
-        cells = []
-        for number, (limit, bound) in enumerate(zip(limits, _core.recompute_bounds(graph, limits), strict=True)):
-            lowest = min(peak for cost, peak in trades if cost <= limit)
-            share = 100 * lowest / graph.program_peak_bytes
-            cells.append(f"{share:.2f} ({100 * bound / graph.program_peak_bytes:.2f})")
-            if not reuse and share <= STUDY[model][number] + 0.05:
-                reached += 1
-        print(f"| {model} | {'with reuse' if reuse else 'ours'} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+        row = lowest_peaks(graph)
+        share = 100 / graph.program_peak_bytes
+        cells = [f"{share * peak:.2f} ({share * bound:.2f})" for peak, bound in row.peaks]
+        if not reuse:
+            reached = sum(share * peak <= said + 0.05 for (peak, _), said in zip(row.peaks, STUDY[model], strict=True))
+        name = "with reuse" if reuse else "ours"
+        print(f"| {model} | {name} | {' | '.join(cells)} | {row.seconds:.1f} |", flush=True)
     return reached, len(EXTRAS)
 
 
