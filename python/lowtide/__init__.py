@@ -19,6 +19,7 @@ from .errors import (
     LowtideError,
     MemoryGuardError,
 )
+from .fit_report import FitReport
 from .hints import keep, recompute
 from .planning import plan
 from .versions import __version__, check_torch, require_torch
@@ -26,6 +27,7 @@ from .versions import __version__, check_torch, require_torch
 if TYPE_CHECKING:
     from .capturing import capture
     from .compiling import CompiledStep, compile
+    from .fitting import fit
     from .measuring import measure
 
 check_torch()
@@ -33,6 +35,7 @@ check_torch()
 __all__ = [
     "CaptureError",
     "CompiledStep",
+    "FitReport",
     "Graph",
     "InfeasibleError",
     "InvalidGraphError",
@@ -44,6 +47,7 @@ __all__ = [
     "__version__",
     "capture",
     "compile",
+    "fit",
     "keep",
     "measure",
     "plan",
@@ -56,6 +60,7 @@ _NEEDS_TORCH = {
     "CompiledStep": ".compiling",
     "capture": ".capturing",
     "compile": ".compiling",
+    "fit": ".fitting",
     "measure": ".measuring",
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,12 @@ import torch
 from . import _core
 from .assembly import assume_profiles, build_graph
 from .interrupts import signals_held
-from .lowering import lower
+from .lowering import Lowered, lower
 from .optimizer_twin import OptimizerTwin, TwinRun
+from .profiles import OpProfile
 from .rooflines import Device, device_named, time_ns
 from .surroundings import Surroundings
-from .tape import capture_step
+from .tape import Tape, capture_step
 
 
 def optimizers_of(
@@ -46,17 +48,36 @@ def capture(
         print(graph.summary(), lowtide.plan(graph).time_ns)
     """
     timed_on = None if device is None else device_named(device)
-    with signals_held:
-        return _capture(function, model, optimizers_of(optimizer), example, timed_on)
+    with signals_held, _recorded(function, model, optimizers_of(optimizer), example) as (tape, runs):
+        lowered = lower(tape, runs)
+        return build_graph(lowered, _profiles(lowered, timed_on))
 
 
-def _capture(
+def capture_both(
     function: Callable[..., Any],
     model: torch.nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     example: tuple[Any, ...],
-    device: Device | None,
-) -> _core.Graph:
+    device: Device,
+) -> tuple[_core.Graph, _core.Graph]:
+    """The graph as `capture` gives it, and that of `keep_grads=False`: one capture for both."""
+    with signals_held, _recorded(function, model, optimizers, example) as (tape, runs):
+        lowered = lower(tape, runs)
+        profiles = _profiles(lowered, device)
+        kept = build_graph(lowered, profiles)
+        if not tape.drop_gradients():
+            return kept, kept
+        return kept, build_graph(lower(tape, runs), profiles)
+
+
+@contextmanager
+def _recorded(
+    function: Callable[..., Any],
+    model: torch.nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    example: tuple[Any, ...],
+) -> Iterator[tuple[Tape, dict[int, TwinRun]]]:
+    """The tape of the step, and a run of each of its optimizers, which is rolled back in the end."""
     surroundings = Surroundings(function, model, optimizers)
     tape = capture_step(function, surroundings, model, optimizers, example, {})
     runs: dict[int, TwinRun] = {}
@@ -64,12 +85,15 @@ def _capture(
         for mark in tape.updates:
             twin = OptimizerTwin(optimizers[mark.optimizer], [tape.parameters[name] for name in mark.gradients])
             runs[mark.optimizer] = twin.run()
-        lowered = lower(tape, runs)
+        yield tape, runs
     finally:
         for run in runs.values():
             run.rollback()
+
+
+def _profiles(lowered: Lowered, device: Device | None) -> list[OpProfile]:
     profiles = assume_profiles(lowered)
-    if device is not None:
-        timed = zip(lowered.operators, profiles, strict=True)
-        profiles = [replace(profile, time_ns=time_ns(operator, device)) for operator, profile in timed]
-    return build_graph(lowered, profiles)
+    if device is None:
+        return profiles
+    timed = zip(lowered.operators, profiles, strict=True)
+    return [replace(profile, time_ns=time_ns(operator, device)) for operator, profile in timed]

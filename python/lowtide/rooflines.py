@@ -39,17 +39,15 @@ class Device:
     launch_ns: int = LAUNCH_NS
 
 
-# NVIDIA's data sheets: A100 80GB SXM (2021), H100 SXM (2023), L4 (2023). Those of H100 and L4 give the peaks of tensor
-# cores with sparsity, which are twice those here.
+_AMPERE = {"float32": 19_500 * GIGA, "tf32": 156_000 * GIGA, "bfloat16": 312_000 * GIGA, "float16": 312_000 * GIGA}
+
+# NVIDIA's data sheets: A100 80GB and 40GB SXM (2021), H100 SXM (2023), L4 (2023). Those of H100 and L4 give the peaks
+# of tensor cores with sparsity, which are twice those here.
 DEVICES = {
     device.name: device
     for device in (
-        Device(
-            "A100",
-            80 * GIB,
-            2_039 * GIGA,
-            {"float32": 19_500 * GIGA, "tf32": 156_000 * GIGA, "bfloat16": 312_000 * GIGA, "float16": 312_000 * GIGA},
-        ),
+        Device("A100", 80 * GIB, 2_039 * GIGA, _AMPERE),
+        Device("A100-40", 40 * GIB, 1_555 * GIGA, _AMPERE),
         Device(
             "H100",
             80 * GIB,

@@ -111,9 +111,8 @@ class CapturedStep:
                 self._step_eagerly(mark, str(error))
         self._variants: dict[Hashable, Variant] = {}
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
-        if not keep_grads and tape.any_gradients and tape.updates:
-            for name in tape.new_gradients:
-                tape.new_gradients[name] = None
+        if not keep_grads:
+            tape.drop_gradients()
         self._runs: dict[int, TwinRun] = {}
         self.current: Variant | None = None
         self.report = RunReport()

@@ -74,6 +74,13 @@ class Tape:
     any_gradients: bool  # the tape is the same whether or not `.grad` was set before
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
 
+    def drop_gradients(self) -> bool:
+        """No gradient outlives the step any more, if its own updates are all that they are for; whether that is so."""
+        if not (self.any_gradients and self.updates):
+            return False
+        self.new_gradients = dict.fromkeys(self.new_gradients)
+        return True
+
 
 class _EntryGradientUsed(Exception):
     """The step reads the gradients that it finds, so it matters whether there are any."""
@@ -126,7 +133,7 @@ class _Capture:
         self.optimizers = optimizers
         self.parameters = parameters
         self.stand_in_gradients = stand_in_gradients
-        self.fake_mode = _fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_mode = fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True)
         self.recorder = Recorder(self.fake_mode)
         self.roots: dict[int, list[Root]] = {}
         self.updates: list[UpdateMark] = []
@@ -420,7 +427,7 @@ class _Capture:
         )
 
 
-def _fake_mode_of(model: torch.nn.Module) -> FakeTensorMode | None:
+def fake_mode_of(model: torch.nn.Module) -> FakeTensorMode | None:
     """The mode under which a model without weights was built."""
     tensors = (*model.parameters(), *model.buffers())
     return next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None)

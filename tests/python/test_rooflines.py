@@ -163,5 +163,5 @@ def test_only_times_differ(model):
 
 def test_an_unknown_device_is_refused_with_those_there_are():
     model = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match=r"no device is called 'B200'; there are A100, H100, L4"):
+    with pytest.raises(ValueError, match=r"no device is called 'B200'; there are A100, A100-40, H100, L4"):
         lowtide.capture(lambda x: model(x), model=model, example=(torch.randn(1, 2),), device="B200")

@@ -1,0 +1,175 @@
+"""What `lowtide.fit` answers: figures, and the text that says what to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import _core
+
+EXPANDABLE = "expandable_segments:True"
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The step in plain PyTorch, with its caching allocator for CUDA, simulated."""
+
+    fits: bool
+    live_bytes: int  # the most that is alive at once, as asked for
+    allocated_bytes: int  # torch.cuda.max_memory_allocated(), on a device where it fits
+    reserved_bytes: int  # torch.cuda.max_memory_reserved(), there
+    fragmentation: float  # the share of what is reserved that is never asked for
+    stopped_at: str | None  # where the device is full: operator and source line; none if it fits
+    fits_expandable: bool  # with expandable segments
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The step as Lowtide plans it."""
+
+    fits: bool
+    total_bytes: int
+    resident_bytes: int  # parameters, the optimizer's state, the batch, what the caller keeps
+    arena_bytes: int
+    seconds: float | None  # by the roofline of the device; none without one
+    slowdown: float | None  # by which share it takes longer than a plan in which every operator runs once
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """No plan fits."""
+
+    bound_bytes: int  # no plan that was looked for goes below this
+    fits: bool = False
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest batch of each kind: it was captured and fits, and the next one was captured and does not."""
+
+    plain: int
+    planned: int
+    budget: int  # with operators that run again, for at most `slowdown` more time
+    slowdown: float
+    captures: int  # how many batches were looked at
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Whether a step fits on a device. `print(report)` says it in a few lines."""
+
+    device: str
+    capacity_bytes: int
+    reserve_bytes: int
+    batch: int | None
+    keep_grads: bool
+    plain: Plain
+    planned: Planned
+    budget: Planned | Infeasible | None  # none: the plan fits as it is
+    largest_batch: LargestBatch | None
+    unasked: str  # why there is no largest batch; empty if there is one
+    notes: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in any of these ways."""
+        return self.plain.fits or self.planned.fits or (self.budget is not None and self.budget.fits)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the step may take."""
+        return self.capacity_bytes - self.reserve_bytes
+
+    @property
+    def next_steps(self) -> tuple[str, ...]:
+        """What to do, the simplest first."""
+        return tuple(self._next_steps())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {**asdict(self), "fits": self.fits, "usable_bytes": self.usable_bytes, "next_steps": self.next_steps}
+
+    def __str__(self) -> str:
+        steps = (f"next       {step}" for step in self.next_steps)
+        notes = (f"note       {note}" for note in self.notes)
+        return "\n".join([self._heading(), *self._answers(), self._largest(), *steps, *notes])
+
+    def _heading(self) -> str:
+        batch = "" if self.batch is None else f", batch {self.batch}"
+        memory = f"{_size(self.capacity_bytes)}, of which {_size(self.reserve_bytes)} set aside"
+        return f"device     {self.device}: {memory}{batch}"
+
+    def _answers(self) -> Iterator[str]:
+        plain, planned, budget = self.plain, self.planned, self.budget
+        yield (
+            f"PyTorch    {_verdict(plain.fits)}: reserves {_size(plain.reserved_bytes)}, allocates "
+            f"{_size(plain.allocated_bytes)} ({100 * plain.fragmentation:.1f} % fragmentation)"
+        )
+        if plain.stopped_at is not None:
+            yield f"           full at {plain.stopped_at}"
+        yield f"planned    {_verdict(planned.fits)}: {_parts(planned)}"
+        if isinstance(budget, Infeasible):
+            yield f"budget     does not fit: no plan was found below {_size(budget.bound_bytes)}"
+        elif budget is not None:
+            yield f"budget     {_verdict(budget.fits)}: {_parts(budget)}{_slower(budget.slowdown)}"
+
+    def _largest(self) -> str:
+        largest = self.largest_batch
+        if largest is None:
+            return f"batch      largest not looked for: {self.unasked}"
+        return (
+            f"batch      largest: PyTorch {largest.plain}, planned {largest.planned}, with recompute for at most "
+            f"{100 * largest.slowdown:g} % more time {largest.budget} ({largest.captures} batches captured)"
+        )
+
+    def _next_steps(self) -> Iterator[str]:
+        plain, budget = self.plain, self.budget
+        arguments = "" if self.keep_grads else ", keep_grads=False"
+        if plain.fits:
+            yield f"run it as it is: {_size(self.usable_bytes - plain.reserved_bytes)} are left"
+            if self.largest_batch is not None and self.batch is not None and self.largest_batch.plain > self.batch:
+                yield f"or raise the batch, to at most {self.largest_batch.plain}"
+            return
+        if plain.fits_expandable:
+            yield f"set PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: with that it fits in plain PyTorch"
+        if self.planned.fits:
+            yield f"plan it: lowtide.compile(step, model=model, optimizer=optimizer{arguments})"
+        elif isinstance(budget, Planned):
+            arguments += f", memory_budget={_exact(self.usable_bytes)}"
+            yield f"give it a budget: lowtide.compile(step, model=model, optimizer=optimizer{arguments})"
+        if self.largest_batch is not None and self.largest_batch.plain:
+            yield f"or lower the batch to {self.largest_batch.plain} for plain PyTorch"
+        if not self.fits:
+            if self.largest_batch is not None and self.largest_batch.budget:
+                yield f"or lower it to {self.largest_batch.budget} with a budget"
+            missing = self.bound_bytes + self.reserve_bytes
+            yield f"or take a device of {_size(missing)} or more: no plan was found for less"
+
+    @property
+    def bound_bytes(self) -> int:
+        """What the smallest plan that was looked for needs."""
+        return self.budget.bound_bytes if isinstance(self.budget, Infeasible) else self.planned.total_bytes
+
+
+def _size(count: int) -> str:
+    return _core.format_bytes(count)
+
+
+def _exact(count: int) -> str:
+    """As Python source, without rounding."""
+    units = ((2**30, "GiB"), (2**20, "MiB"))
+    return next((f'"{count // unit}{name}"' for unit, name in units if count % unit == 0), str(count))
+
+
+def _verdict(fits: bool) -> str:
+    return "fits" if fits else "does not fit"
+
+
+def _parts(planned: Planned) -> str:
+    resident, arena = _size(planned.resident_bytes), _size(planned.arena_bytes)
+    return f"{_size(planned.total_bytes)}: {resident} resident, {arena} in the arena"
+
+
+def _slower(slowdown: float | None) -> str:
+    return "" if slowdown is None else f", {100 * slowdown:.1f} % slower by the device's roofline"

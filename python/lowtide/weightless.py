@@ -1,0 +1,67 @@
+"""Models without weights: built on fake tensors, or on the meta device and treated as if they had been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+class _SharedMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    def __deepcopy__(self, memo: object) -> FakeTensorMode:
+        return self  # nn.Transformer copies its layers, and tensors of two modes do not mix
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """What is built here has shapes and no content: a model takes no memory, whatever its size."""
+
+    def keep(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        return tensor
+
+    own = nn.init._no_grad_trunc_normal_
+    nn.init._no_grad_trunc_normal_ = keep  # draws again until values are in range
+    try:
+        with _SharedMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        nn.init._no_grad_trunc_normal_ = own
+
+
+@contextmanager
+def as_if_on_cpu(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Fake tensors stand in for those of `model` that are on the meta device, in the optimizers too."""
+    stand_ins: dict[int, torch.Tensor] = {}
+    mode = _SharedMode(allow_non_fake_inputs=True)
+
+    def stand_in(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in stand_ins:
+            with mode:
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                stand_ins[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
+        return stand_ins[id(tensor)]
+
+    registries: list[dict[str, Any]] = [
+        table for module in model.modules() for table in (module._parameters, module._buffers)
+    ]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    tables = [(table, dict(table)) for table in registries]
+    lists = [(group, group["params"]) for group in groups]
+    try:
+        for table, before in tables:
+            for name, tensor in before.items():
+                if tensor is not None and tensor.is_meta:
+                    table[name] = stand_in(tensor)
+        for group, parameters in lists:
+            group["params"] = [stand_in(tensor) if tensor.is_meta else tensor for tensor in parameters]
+        yield
+    finally:
+        for table, before in tables:
+            table.update(before)
+        for group, parameters in lists:
+            group["params"] = parameters
