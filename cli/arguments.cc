@@ -13,7 +13,7 @@
 namespace lowtide::cli {
 namespace {
 
-constexpr std::string_view kCommands[] = {"plan", "verify", "inspect", "pack"};
+constexpr std::string_view kCommands[] = {"plan", "verify", "inspect", "explain", "pack"};
 
 std::string list(std::span<const std::string_view> names) {
   std::string text;
@@ -99,6 +99,28 @@ CLI::App* add_inspect(CLI::App& app, CommandLine& line, InspectArguments& argume
       "Examples:\n"
       "  lowtide inspect step.json --top 10\n"
       "  lowtide inspect plan.json --json");
+  return command;
+}
+
+CLI::App* add_explain(CLI::App& app, CommandLine& line, ExplainArguments& arguments) {
+  CLI::App* command = app.add_subcommand("explain", "Say who holds the peak of a step, why, and what would lower it");
+  command->add_option("GRAPH", arguments.graph, "The graph file")->required()->type_name("");
+  command->add_option("PLAN", arguments.plan, "A plan of it; without, the graph as eager PyTorch runs it")
+      ->type_name("");
+  command->add_option("--top", arguments.top, "How many groups of tensors to show")
+      ->check(no_whole_number)
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--swap-rate", arguments.swap_rate, "What a bus to the host moves in a second: 16GB unless given")
+      ->type_name("AMOUNT");
+  add_output_flags(*command, line);
+  command->footer(
+      "Tensors that differ only by the number of their layer are one group. Each gain is what the peak of the whole\n"
+      "step would be lower by if that alone were done.\n\n"
+      "Examples:\n"
+      "  lowtide explain step.json\n"
+      "  lowtide explain step.json plan.json --top 3\n"
+      "  lowtide explain step.json --swap-rate 50GB --json");
   return command;
 }
 
@@ -189,6 +211,7 @@ CommandLine read_command_line(int argc, char** argv) {
   PlanArguments plan;
   VerifyArguments verify;
   InspectArguments inspect;
+  ExplainArguments explain;
   PackArguments pack;
 
   CLI::App app("Lowtide plans the memory of deep-learning programs.", "lowtide");
@@ -207,6 +230,7 @@ CommandLine read_command_line(int argc, char** argv) {
   const CLI::App* plan_command = add_plan(app, line, plan);
   const CLI::App* verify_command = add_verify(app, line, verify);
   const CLI::App* inspect_command = add_inspect(app, line, inspect);
+  const CLI::App* explain_command = add_explain(app, line, explain);
   add_pack(app, line, pack);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
 
@@ -232,6 +256,8 @@ CommandLine read_command_line(int argc, char** argv) {
     line.wanted = verify;
   } else if (*inspect_command) {
     line.wanted = inspect;
+  } else if (*explain_command) {
+    line.wanted = explain;
   } else {
     want(line, pack);
   }

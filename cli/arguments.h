@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "lowtide/explain.h"
 #include "lowtide/layout.h"
 #include "lowtide/plan.h"
 
@@ -33,6 +34,13 @@ struct InspectArguments {
   std::size_t top = 5;  // how many of those who hold the peak are shown
 };
 
+struct ExplainArguments {
+  std::string graph;
+  std::optional<std::string> plan;  // none: as eager PyTorch runs the graph
+  std::size_t top = ExplainOptions().holders;
+  std::optional<std::string> swap_rate;  // bytes a second, as typed
+};
+
 struct PackArguments {
   std::string buffers;
   std::optional<std::string> output;  // none: the offsets are not written
@@ -56,7 +64,8 @@ struct UsageError {
 };
 
 struct CommandLine {
-  std::variant<PlanArguments, VerifyArguments, InspectArguments, PackArguments, Answer, UsageError> wanted;
+  std::variant<PlanArguments, VerifyArguments, InspectArguments, ExplainArguments, PackArguments, Answer, UsageError>
+      wanted;
   bool json = false;
   bool quiet = false;
 };

@@ -3,7 +3,9 @@
 #include <optional>
 #include <utility>
 
+#include "io/explanation_json.h"
 #include "lowtide/budget.h"
+#include "lowtide/explain.h"
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
 #include "lowtide/summary.h"
@@ -138,6 +140,35 @@ Result<Report> run(const InspectArguments& arguments, Progress& progress) {
   Report report{summary(*plan), JsonObject().add("ok", true).add("file", arguments.file).add("kind", "plan")};
   add_figures(report.json, *plan);
   return report;
+}
+
+Result<Report> run(const ExplainArguments& arguments, Progress& progress) {
+  ExplainOptions options{.holders = arguments.top};
+  if (arguments.swap_rate) {
+    const Result<Bytes> rate = parse_bytes(*arguments.swap_rate);
+    if (!rate.ok()) return rate.error();
+    if (*rate == Bytes(0)) return Error{ErrorCode::invalid_amount, "a bus that moves nothing swaps nothing"};
+    options.swap_per_second = *rate;
+  }
+  progress.stage("reading");
+  const Result<Graph> graph = load_graph(arguments.graph);
+  if (!graph.ok()) return graph.error();
+  JsonObject json = JsonObject().add("ok", true).add("graph", arguments.graph);
+  Result<Explanation> explained = Explanation{};
+  if (arguments.plan) {
+    const Result<Plan> plan = load_plan(*arguments.plan);
+    if (!plan.ok()) return plan.error();
+    progress.stage("explaining");
+    explained = explain(*graph, *plan, options);
+    json.add("plan", *arguments.plan);
+  } else {
+    progress.stage("explaining");
+    explained = explain(*graph, options);
+    json.add("plan", nullptr);
+  }
+  if (!explained.ok()) return explained.error();
+  add_fields(json, *explained);
+  return Report{summary(*explained), std::move(json)};
 }
 
 }  // namespace lowtide::cli

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "arguments.h"
-#include "json.h"
+#include "io/json_object.h"
 #include "lowtide/status.h"
 #include "terminal.h"
 
@@ -25,6 +25,9 @@ Result<Report> run(const VerifyArguments& arguments, Progress& progress);
 
 // What a graph or plan file holds.
 Result<Report> run(const InspectArguments& arguments, Progress& progress);
+
+// Who holds the peak of a graph, or of a plan of it.
+Result<Report> run(const ExplainArguments& arguments, Progress& progress);
 
 // Packs the buffers of a file and, if they are named, writes the offsets and a drawing of them.
 Result<Report> run(const PackArguments& arguments, Progress& progress);

@@ -14,7 +14,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "exit_codes.h"
-#include "json.h"
+#include "io/json_object.h"
 #include "lowtide/status.h"
 #include "terminal.h"
 
@@ -63,7 +63,7 @@ std::string advice(const CommandLine& line, const Error& error) {
   const bool packs = std::holds_alternative<PackArguments>(line.wanted);
   switch (error.code) {
     case ErrorCode::memory_infeasible:
-      return "a larger --memory-budget or a smaller batch would help; to see who holds the peak: lowtide inspect";
+      return "a larger --memory-budget or a smaller batch would help; to see who holds the peak: lowtide explain";
     case ErrorCode::unknown_algorithm:
       return packs ? "what each does: lowtide pack --help" : "what each does: lowtide plan --help";
     case ErrorCode::invalid_amount:

@@ -48,6 +48,10 @@ Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order);
 // peak. 300 above, for op 1.
 Bytes operand_bound(const Graph& graph);
 
+// The planned buffers with bytes of their own at `step`, by id: an operand whose bytes a result takes over is left out.
+std::vector<BufferId> alive_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
+                               StepIndex step);
+
 // Who is alive at `step`: the `count` largest planned buffers and workspaces, largest first, ties by id.
 std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
                                 StepIndex step, std::size_t count);

@@ -20,6 +20,7 @@ from .errors import (
     MemoryGuardError,
 )
 from .fit_report import FitReport
+from .explanation import Explanation, explain
 from .hints import keep, recompute
 from .planning import plan
 from .versions import __version__, check_torch, require_torch
@@ -36,6 +37,7 @@ __all__ = [
     "CaptureError",
     "CompiledStep",
     "FitReport",
+    "Explanation",
     "Graph",
     "InfeasibleError",
     "InvalidGraphError",
@@ -48,6 +50,7 @@ __all__ = [
     "capture",
     "compile",
     "fit",
+    "explain",
     "keep",
     "measure",
     "plan",

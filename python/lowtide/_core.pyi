@@ -305,6 +305,9 @@ def plan(
 def verify(graph: Graph, plan: Plan) -> None:
     """Raise :class:`lowtide.errors.InvalidPlanError` unless ``plan`` is right."""
 
+def explain(graph: Graph, plan: Plan | None, *, top: int, swap_per_second: int) -> tuple[str, str]:
+    """Who holds the peak of a plan, or of the graph as eager PyTorch runs it: in words, and as a JSON object."""
+
 def parse_bytes(text: str) -> int:
     """``"6GiB"``, ``"800MB"``, ``"1.5 GB"``, ``"123"``; ``ValueError`` says what is wrong."""
 

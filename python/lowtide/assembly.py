@@ -133,7 +133,6 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             values[key] = builder.value(ref.buffer, str(ref.dtype)[6:], ref.sizes)
         return values[key]
 
-    has_regions = any(operator.region for operator in lowered.operators)
     for operator, profile in zip(lowered.operators, profiles, strict=True):
         reads = [value(ref) for ref in dict.fromkeys(operator.reads())]
         new = [
@@ -151,7 +150,7 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             collective=is_collective(operator),
             must_not_recompute=runs_once(operator) or not lowered.kept.isdisjoint(writes),
             may_skip_updates=bool(optional_updates(operator, lowered.buffers)),
-            backward=has_regions and operator.backward,  # it matters to regions only
+            backward=operator.backward,
             source=operator.where.source,
             module=operator.where.module,
             region=operator.region,

@@ -294,7 +294,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return found
         where = Where(user_line(), self.module_stack[-1] if self.module_stack else "")
         if node is None and torch.is_grad_enabled():
-            self._forward_where[torch.autograd._get_sequence_nr()] = where
+            # Its node has the last number that was given out; calls that follow without a node have the same.
+            self._forward_where.setdefault(torch.autograd._get_sequence_nr() - 1, where)
         return where
 
 

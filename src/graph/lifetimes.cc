@@ -105,8 +105,8 @@ Bytes operand_bound(const Graph& graph) {
   return bound;
 }
 
-std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
-                                StepIndex step, std::size_t count) {
+std::vector<BufferId> alive_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
+                               StepIndex step) {
   if (step.index() >= order.size()) return {};
   std::vector<BufferId> alive;
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
@@ -119,6 +119,13 @@ std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order,
     });
   };
   std::erase_if(alive, is_taken_over);
+  return alive;
+}
+
+std::vector<Culprit> largest_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,
+                                StepIndex step, std::size_t count) {
+  if (step.index() >= order.size()) return {};
+  std::vector<BufferId> alive = alive_at(graph, order, lifetimes, step);
   std::ranges::stable_sort(alive, std::ranges::greater{}, [&](BufferId id) { return graph.buffer(id).size; });
 
   const Op op = graph.op(order[step.index()]);

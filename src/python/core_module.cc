@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "eager.h"
+#include "io/explanation_json.h"
 #include "lowtide/budget.h"
+#include "lowtide/explain.h"
 #include "lowtide/files.h"
 #include "lowtide/fingerprint.h"
 #include "lowtide/graph.h"
@@ -369,6 +371,18 @@ void check_plan(const Graph& graph, HeldPlan& plan) {
   plan.verified = true;
 }
 
+// The explanation in words and as JSON.
+std::pair<std::string, std::string> explained(const Graph& graph, const HeldPlan* plan, std::size_t top,
+                                              std::uint64_t swap_per_second) {
+  if (swap_per_second == 0) throw nb::value_error("a bus that moves nothing swaps nothing");
+  const ExplainOptions options{.holders = top, .swap_per_second = Bytes(swap_per_second)};
+  const Explanation told =
+      take(unlocked([&] { return plan == nullptr ? explain(graph, options) : explain(graph, *plan, options); }));
+  JsonObject json;
+  add_fields(json, told);
+  return {summary(told), json.text()};
+}
+
 template <typename Algorithms>
 std::vector<std::pair<std::string_view, std::string_view>> listed(Algorithms algorithms) {
   std::vector<std::pair<std::string_view, std::string_view>> names;
@@ -409,6 +423,7 @@ NB_MODULE(_core, m) {
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
         "watching"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
+  m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);

@@ -96,3 +96,29 @@ def test_a_fake_tensor_from_outside_is_a_constant_of_the_step():
 
     graph = lowtide.capture(step, model=module, optimizer=opt, example=(x,))
     assert "constant 32 B" in graph.summary()
+
+
+def test_backward_operators_are_from_the_line_of_their_forward():
+    first, second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 16)
+    module = torch.nn.ModuleList([first, second])
+
+    def step(x):
+        hidden = first(x)
+        bounded = hidden.tanh()
+        noise = torch.ones(1)
+        wide = second(bounded)
+        loss = wide.log_softmax(-1).mul(noise).sum()
+        loss.backward()
+        module.zero_grad()
+        return loss.detach()
+
+    graph = lowtide.capture(step, model=module, example=(torch.randn(2, 4),))
+    begin = step.__code__.co_firstlineno
+    lines = {
+        graph.op_name(op): (int(graph.op_source(op).rpartition(":")[2]) - begin, graph.op_module(op))
+        for op in range(graph.num_ops)
+    }
+    assert lines["aten.tanh_backward.default"] == lines["aten.tanh.default"] == (2, "")
+    assert lines["aten._log_softmax_backward_data.default"] == lines["aten._log_softmax.default"] == (5, "")
+    products = [op for op in range(graph.num_ops) if graph.op_name(op) == "aten.mm.default"]
+    assert [graph.op_module(op) for op in products] == ["1", "1", "0"]

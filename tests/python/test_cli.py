@@ -15,7 +15,7 @@ import lowtide
 from lowtide import _core
 from program import CLEAR, PATH, PROGRAM, on_terminal, run
 
-COMMANDS = ["plan", "verify", "inspect", "pack"]
+COMMANDS = ["plan", "verify", "inspect", "explain", "pack"]
 BUFFERS = "id,lower,upper,size\na,0,2,64\nb,0,4,64\nc,2,3,64\nd,2,4,64\n"
 
 
@@ -30,6 +30,27 @@ def build(ops: int, names: str = "h") -> _core.Graph:
         value = builder.value(result, "float32", [256])
     output = builder.buffer(1024, resident=True, initial=False, role="output", name="out")
     builder.op("aten::sum", [value], [output], time_ns=1000, source="net.py:99")
+    return builder.build()
+
+
+def build_training() -> _core.Graph:
+    """Two layers that save their results, and their backward pass: the first result is idle at the peak."""
+    builder = _core.GraphBuilder()
+    batch = builder.buffer(1024, resident=True, initial=True, role="input", name="batch")
+    batch, h0, h1, loss, g1, g0 = [batch] + [
+        builder.buffer(size, resident=False, initial=False, role="activation", name="")
+        for size in [4096, 4096, 1024, 4096, 4096]
+    ]
+    for reads, written, backward in [
+        ([batch], h0, 0),
+        ([h0], h1, 0),
+        ([h1], loss, 0),
+        ([loss, h1], g1, 1),
+        ([g1, h0], g0, 1),
+    ]:
+        builder.op(
+            "f", [builder.value(b, "float32", [1]) for b in reads], [written], time_ns=9, backward=bool(backward)
+        )
     return builder.build()
 
 
@@ -115,6 +136,18 @@ def test_inspect_shows_what_python_shows(files: Path) -> None:
     assert "held by" not in run("inspect", "step.json", "--top", "0", cwd=files).stdout
 
 
+def test_explain_shows_what_python_explains(files: Path) -> None:
+    graph = build(3)
+    plan = lowtide.plan(graph)
+    for arguments, told in [([], lowtide.explain(graph)), (["plan.json"], lowtide.explain(graph, plan))]:
+        assert run("explain", "step.json", *arguments, cwd=files).stdout == f"{told}\n"
+        fields = json.loads(run("explain", "step.json", *arguments, "--json", cwd=files).stdout)
+        given = {"ok": True, "graph": "step.json", "plan": arguments[0] if arguments else None}
+        assert fields == {**given, **told.to_dict()}
+    one = json.loads(run("explain", "step.json", "--top", "1", "--swap-rate", "50GB", "--json", cwd=files).stdout)
+    assert (len(one["holders"]), one["groups"], one["swap_bytes_per_second"]) == (1, 4, 50_000_000_000)
+
+
 def test_verify_says_right(files: Path) -> None:
     done = run("verify", "step.json", "plan.json", cwd=files)
     assert (done.returncode, done.stderr) == (0, "")
@@ -143,6 +176,7 @@ def test_every_key_is_documented(files: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     documented = set(re.findall(r"`(\w+)`", page.partition("## What --json prints")[2]))
     used: set[str] = set()
+    build_training().save(str(files / "training.json"))
 
     def collect(answer: object) -> None:
         if isinstance(answer, dict):
@@ -157,12 +191,13 @@ def test_every_key_is_documented(files: Path) -> None:
         "inspect plan.json",
         "plan step.json --memory-budget 1",
         "plan",
+        "explain training.json",
         "pack buffers.csv",
         "pack buffers.csv --capacity 1",
     ]:
         collect(json.loads(run(*line.split(), "--json", cwd=files).stdout))
     assert used - {"parameter"} <= documented  # a role, in resident_by_role
-    words = {"inspect", "file", "graph", "pack", "plan", "verify", "null", "output", "kind"}
+    words = {"explain", "inspect", "file", "graph", "pack", "plan", "verify", "null", "output", "kind"}
     assert documented - words <= used
 
 
@@ -236,6 +271,8 @@ FAILURES = [
     ("verify step.json", 2, "usage"),
     ("inspect step.json --top -1", 2, "usage"),
     ("inspect step.json --top many", 2, "usage"),
+    ("explain step.json --swap-rate 0", 2, "E502"),
+    ("explain step.json --swap-rate fast", 2, "E502"),
     ("pack", 2, "usage"),
     ("pack buffers.csv --map --quiet", 2, "usage"),
     ("pack buffers.csv --work -1", 2, "usage"),
@@ -264,6 +301,8 @@ FAILURES = [
     ("plan plan.json", 5, "E601"),
     ("verify plan.json step.json", 5, "E601"),
     ("verify other.json plan.json", 5, "E2"),
+    ("explain plan.json", 5, "E601"),
+    ("explain other.json plan.json", 5, "E2"),
     ("pack absent.csv", 5, "E604"),
     ("pack buffers.csv -o absent/packed.csv", 5, "E604"),
     ("pack buffers.csv --svg absent/packed.svg", 5, "E604"),
@@ -399,7 +438,7 @@ def test_other_programs_as_commands(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "lowtide: error: 'greet' is no command of lowtide, and there is no program lowtide-greet on the path\n"
-        "lowtide: the commands are plan, verify, inspect, pack\n"
+        "lowtide: the commands are plan, verify, inspect, explain, pack\n"
     )
     (tmp_path / "lowtide-").mkdir()
     (tmp_path / "lowtide-" / "greet").write_text("")

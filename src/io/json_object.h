@@ -1,16 +1,17 @@
-// json.h: a JSON object put together field by field, as --json prints it.
+// json_object.h: a JSON object put together field by field, as --json prints it.
 //
 //   JsonObject().add("ok", true).add("arena_bytes", plan.arena).text()     {"ok": true, "arena_bytes": 192}
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lowtide/units.h"
 
-namespace lowtide::cli {
+namespace lowtide {
 
 class JsonObject {
  public:
@@ -22,6 +23,7 @@ class JsonObject {
   JsonObject& add(std::string_view key, std::nullptr_t) { return add_raw(key, "null"); }
   JsonObject& add(std::string_view key, const JsonObject& value) { return add_raw(key, value.text()); }
   JsonObject& add(std::string_view key, const std::vector<JsonObject>& values);
+  JsonObject& add(std::string_view key, const std::vector<std::int64_t>& numbers);
   template <std::unsigned_integral Number>
   JsonObject& add(std::string_view key, Number value) {
     return add_raw(key, std::to_string(value));
@@ -43,4 +45,4 @@ class JsonObject {
   std::string fields_;
 };
 
-}  // namespace lowtide::cli
+}  // namespace lowtide

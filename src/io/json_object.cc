@@ -1,11 +1,11 @@
-#include "json.h"
+#include "io/json_object.h"
 
 #include <array>
 #include <charconv>
 
 #include "io/json_quote.h"
 
-namespace lowtide::cli {
+namespace lowtide {
 
 JsonObject& JsonObject::add_raw(std::string_view key, std::string_view json) {
   if (!fields_.empty()) fields_ += ", ";
@@ -33,4 +33,10 @@ JsonObject& JsonObject::add(std::string_view key, const std::vector<JsonObject>&
   return add_raw(key, "[" + json + "]");
 }
 
-}  // namespace lowtide::cli
+JsonObject& JsonObject::add(std::string_view key, const std::vector<std::int64_t>& numbers) {
+  std::string json;
+  for (const std::int64_t number : numbers) json += (json.empty() ? "" : ", ") + std::to_string(number);
+  return add_raw(key, "[" + json + "]");
+}
+
+}  // namespace lowtide

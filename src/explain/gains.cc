@@ -1,0 +1,147 @@
+#include "explain/gains.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "search/drops.h"
+#include "search/replays.h"
+
+namespace lowtide {
+namespace {
+
+// What it would gain to drop items of the step and make them again.
+class Recomputing {
+ public:
+  explicit Recomputing(const Scene& scene)
+      : scene_(scene), replays_(to_replays(scene.graph, scene.order)), item_of_(scene.graph.num_buffers(), kNone) {
+    for (Item item = 0; item < replays_.num_items(); ++item) item_of_[replays_.buffer[item].index()] = item;
+    candidate_.assign(replays_.num_items(), false);
+    for (const Item item : replays_.candidates) candidate_[item] = replays_.used_late[item];
+  }
+
+  std::optional<RecomputeGain> of(const std::vector<BufferId>& members) const {
+    Choice choice = keep_all(replays_);
+    bool drops = false;
+    for (const BufferId id : members) {
+      const Item item = item_of_[id.index()];
+      // What the op at the peak uses is there then in any case.
+      if (item == kNone || !candidate_[item] || scene_.is_operand_at_peak(id)) continue;
+      choice[item] = Fate::dropped;
+      drops = true;
+    }
+    if (!drops) return std::nullopt;
+    Dropping dropping(replays_);
+    const Runs& runs = dropping.runs_of(choice);
+    std::vector<std::int64_t> held;
+    const Outcome outcome = Evaluation(replays_).of(runs, held);
+    const Bytes gain = scene_.total[scene_.peak.index()] - peak_of(runs, held);
+    if (gain == Bytes(0)) return std::nullopt;
+    return RecomputeGain{gain, Nanos(replays_.costs_are_times ? static_cast<std::uint64_t>(outcome.cost) : 0)};
+  }
+
+ private:
+  static constexpr Item kNone = std::numeric_limits<Item>::max();
+
+  // With what is resident at each moment.
+  Bytes peak_of(const Runs& runs, const std::vector<std::int64_t>& held) const {
+    Bytes peak, resident;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (!runs[i].again) resident = scene_.total[runs[i].op] - scene_.lives.live[runs[i].op];
+      if (held[i] >= 0) peak = std::max(peak, resident + Bytes(static_cast<std::uint64_t>(held[i])));
+    }
+    return peak;
+  }
+
+  const Scene& scene_;
+  Replays replays_;
+  std::vector<Item> item_of_;    // by buffer
+  std::vector<bool> candidate_;  // by item
+};
+
+Nanos transfer_time(Bytes bytes, Bytes per_second) {
+  const double seconds = static_cast<double>(bytes.count()) / static_cast<double>(per_second.count());
+  return Nanos(static_cast<std::uint64_t>(seconds * 1e9));
+}
+
+class Swapping {
+ public:
+  Swapping(const Scene& scene, Bytes per_second) : scene_(scene), per_second_(per_second), time_before_(1) {
+    for (const OpId op : scene.order) time_before_.push_back(time_before_.back() + scene.graph.op(op).cost);
+  }
+
+  std::optional<SwapGain> of(const std::vector<BufferId>& members) const {
+    std::vector<Scene::Absence> absences;
+    Bytes moved;
+    Nanos idle = Nanos::max();
+    for (const BufferId id : members) {
+      const std::optional<StepIndex> before = scene_.used_before[id.index()];
+      const std::optional<StepIndex> after = scene_.used_after[id.index()];
+      // What has no use on one side is let go of or fetched beyond this step: of that nothing is known here.
+      if (!before || !after || *before == scene_.peak) continue;
+      absences.push_back({id, before->next(), *after});
+      moved += scene_.graph.buffer(id).size;
+      idle = std::min(idle, time_before_[after->index()] - time_before_[before->index() + 1]);
+    }
+    if (absences.empty()) return std::nullopt;
+    const Bytes gain = scene_.total[scene_.peak.index()] - scene_.peak_without(absences);
+    if (gain == Bytes(0)) return std::nullopt;
+    return SwapGain{gain, transfer_time(moved + moved, per_second_), idle};
+  }
+
+ private:
+  const Scene& scene_;
+  Bytes per_second_;
+  std::vector<Nanos> time_before_;  // by step, and the end
+};
+
+}  // namespace
+
+void add_gains(const Scene& scene, std::span<Group> groups, Bytes swap_per_second) {
+  const Recomputing recomputing(scene);
+  const Swapping swapping(scene, swap_per_second);
+  for (Group& group : groups) {
+    group.holder.recompute = recomputing.of(group.members);
+    group.holder.swap = swapping.of(group.members);
+  }
+}
+
+Operands operands_at_peak(const Scene& scene) {
+  std::vector<Scene::Absence> absences;
+  Bytes size;
+  for (const BufferId id : alive_at(scene.graph, scene.order, scene.lives, scene.peak)) {
+    if (!scene.is_operand_at_peak(id)) continue;
+    const Life life = scene.lives.lives[id.index()];
+    absences.push_back({id, life.begin, life.end});
+    size += scene.graph.buffer(id).size;
+  }
+  return {size, scene.peak_without(absences)};
+}
+
+Bytes peak_without_kept_gradients(const Scene& scene) {
+  std::vector<StepIndex> first(scene.graph.num_buffers(), StepIndex(scene.order.size()));
+  std::vector<StepIndex> last(scene.graph.num_buffers());
+  const auto use = [&](VersionId version, std::size_t step) {
+    const std::size_t buffer = scene.graph.version(version).buffer.index();
+    first[buffer] = std::min(first[buffer], StepIndex(step));
+    last[buffer] = StepIndex(step);
+  };
+  for (std::size_t step = 0; step < scene.order.size(); ++step) {
+    const Op op = scene.graph.op(scene.order[step]);
+    for (const ValueId read : op.reads) use(scene.graph.value(read).version, step);
+    for (const VersionId write : op.writes) use(write, step);
+  }
+  std::vector<Scene::Absence> absences;
+  for (BufferId id(0); id.index() < scene.graph.num_buffers(); id = id.next()) {
+    const Buffer buffer = scene.graph.buffer(id);
+    const bool made = scene.graph.version(buffer.versions.front()).writer.has_value();
+    if (buffer.planned() || buffer.role != Role::gradient || !made) continue;
+    const Life life = scene.lives.lives[id.index()];
+    absences.push_back({id, life.begin, first[id.index()]});
+    absences.push_back({id, last[id.index()].next(), life.end});
+  }
+  return scene.peak_without(absences);
+}
+
+}  // namespace lowtide

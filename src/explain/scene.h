@@ -1,0 +1,45 @@
+// scene.h: a step, and how many bytes are alive at each moment of it.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lowtide/graph.h"
+#include "lowtide/lifetimes.h"
+#include "lowtide/order.h"
+#include "lowtide/plan.h"
+
+namespace lowtide {
+
+struct Scene {
+  Graph graph;  // in which every op runs once
+  Order order;
+  std::vector<StepIndex> step_of;  // by op
+  Lifetimes lives;                 // those of resident buffers too: see below
+  std::vector<Bytes> total;        // by step: resident and planned
+  StepIndex peak;                  // the first step with the largest total
+
+  // By buffer: the last step up to the peak and the first one after it that use it.
+  std::vector<std::optional<StepIndex>> used_before, used_after;
+
+  bool is_alive(BufferId buffer, StepIndex step) const {
+    const Life& life = lives.lives[buffer.index()];
+    return life.begin <= step && step < life.end;
+  }
+  bool is_operand_at_peak(BufferId buffer) const { return used_before[buffer.index()] == peak; }
+
+  // The largest total, had each buffer no bytes during its span.
+  struct Absence {
+    BufferId buffer;
+    StepIndex begin, end;
+  };
+  Bytes peak_without(const std::vector<Absence>& absences) const;
+};
+
+// Program order, as eager PyTorch runs it: gradients and outputs that the step makes are alive from then on.
+Result<Scene> eager_scene(const Graph& graph);
+
+// A right plan: resident buffers are there throughout.
+Result<Scene> planned_scene(const Graph& graph, const Plan& plan);
+
+}  // namespace lowtide
