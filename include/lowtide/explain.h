@@ -2,7 +2,7 @@
 //
 //   peak      15.00 KiB = 2.00 KiB resident + 13.00 KiB of the step
 //   at        aten.tanh_backward (net.py:7, in layers.1), step 3 of 6
-//   order     program, as eager PyTorch runs it
+//   order     program, each tensor until its last use: eager PyTorch, if no variable holds one for longer
 //   alive     6 tensors
 //
 //     8.00 KiB  53.3 %  saved for backward, in use at the peak
@@ -22,7 +22,8 @@
 // are what the peak of the whole step would be lower by, each taken alone: they do not add up.
 //
 // A graph is explained in program order, each result in bytes of its own and gradients from where they are made, as
-// eager PyTorch has it; a plan as it is, with what is resident there for the whole step.
+// eager PyTorch has it where no variable outlives the last use of its tensor; a plan as it is, with what is resident
+// there for the whole step.
 #pragma once
 
 #include <cstdint>

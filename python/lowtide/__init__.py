@@ -19,8 +19,8 @@ from .errors import (
     LowtideError,
     MemoryGuardError,
 )
-from .fit_report import FitReport
 from .explanation import Explanation, explain
+from .fit_report import FitReport
 from .hints import keep, recompute
 from .planning import plan
 from .versions import __version__, check_torch, require_torch
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from .compiling import CompiledStep, compile
     from .fitting import fit
     from .measuring import measure
+    from .oom import OomReport, explain_oom
 
 check_torch()
 
 __all__ = [
     "CaptureError",
     "CompiledStep",
-    "FitReport",
     "Explanation",
+    "FitReport",
     "Graph",
     "InfeasibleError",
     "InvalidGraphError",
@@ -45,12 +46,14 @@ __all__ = [
     "LimitError",
     "LowtideError",
     "MemoryGuardError",
+    "OomReport",
     "Plan",
     "__version__",
     "capture",
     "compile",
-    "fit",
     "explain",
+    "explain_oom",
+    "fit",
     "keep",
     "measure",
     "plan",
@@ -61,9 +64,11 @@ __all__ = [
 # Names that need torch, found when they are first asked for.
 _NEEDS_TORCH = {
     "CompiledStep": ".compiling",
+    "OomReport": ".oom",
     "capture": ".capturing",
     "compile": ".compiling",
     "fit": ".fitting",
+    "explain_oom": ".oom",
     "measure": ".measuring",
 }
 

@@ -52,8 +52,11 @@ class Advising {
 
   void recompute() {
     const Holder* best = nullptr;
+    const auto is_better = [](const RecomputeGain& one, const RecomputeGain& other) {
+      return one.gain != other.gain ? one.gain > other.gain : one.time < other.time;
+    };
     for (const Holder& holder : told_.holders) {
-      if (holder.recompute && (!best || holder.recompute->gain > best->recompute->gain)) best = &holder;
+      if (holder.recompute && (!best || is_better(*holder.recompute, *best->recompute))) best = &holder;
     }
     if (!best) return;
     const std::string in = best->modules.empty() ? "" : words(" in ", best->modules);

@@ -130,7 +130,9 @@ std::string summary(const Explanation& told) {
       words("peak      ", format_bytes(told.total), " = ", format_bytes(told.resident), " resident + ",
             format_bytes(told.total - told.resident), " of the step\nat        ", place(*told.at, told.at->module),
             ", step ", told.at->step, " of ", told.steps, "\norder     ", told.order,
-            told.is_plan ? ", as planned" : ", as eager PyTorch runs it", "\nalive     ", told.alive, " tensors");
+            told.is_plan ? ", as planned"
+                         : ", each tensor until its last use: eager PyTorch, if no variable holds one for longer",
+            "\nalive     ", told.alive, " tensors");
   for (const Holder& holder : told.holders) text += words("\n", describe(told, holder));
   if (told.groups > told.holders.size()) {
     Bytes shown;

@@ -61,7 +61,7 @@ TEST(Explain, Graph) {
       summary(unwrap(explain(two_layers(Nanos(1'000'000))))),
       "peak      15.00 KiB = 2.00 KiB resident + 13.00 KiB of the step\n"
       "at        aten.tanh_backward (net.py:7, in layers.1), step 3 of 6\n"
-      "order     program, as eager PyTorch runs it\n"
+      "order     program, each tensor until its last use: eager PyTorch, if no variable holds one for longer\n"
       "alive     6 tensors\n"
       "\n"
       "  8.00 KiB  53.3 %  saved for backward, in use at the peak\n"

@@ -62,6 +62,12 @@ def test_shell_of_the_readme(checkout: Path) -> None:
         run(["bash", "-c", line], checkout)
 
 
+def test_the_readme_shows_what_explain_prints(checkout: Path) -> None:
+    shown = re.findall(r"^```text\n(peak .*?)^```", README, re.MULTILINE | re.DOTALL)
+    printed = run([sys.executable, "examples/explain.py"], checkout).replace(f"{checkout}/", "")
+    assert [text.split() for text in shown] == [printed.split()], "lines are broken where paths make them long"
+
+
 def test_files_that_the_documents_name_exist() -> None:
     for page in ROOT.glob("*.md"):
         for name in re.findall(r"\]\(([\w./-]+)\)", page.read_text()):

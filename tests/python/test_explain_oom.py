@@ -1,0 +1,179 @@
+"""lowtide.explain_oom: what eager code holds when memory runs out, at the lines that made it so."""
+
+import gc
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import lowtide
+
+KEPT_BY_A_MODULE: list[torch.Tensor] = []
+
+
+def line(function: Callable[..., Any], text: str) -> str:
+    """Where in a function a text is, as sources are written."""
+    lines, first = inspect.getsourcelines(function)
+    found = [first + i for i, row in enumerate(lines) if text in row]
+    assert len(found) == 1, text
+    return f"{inspect.getsourcefile(function)}:{found[0]}"
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(16, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
+
+
+def run_out() -> None:
+    raise torch.OutOfMemoryError("out of memory")
+
+
+def report_of(function: Callable[..., Any], *arguments: Any) -> lowtide.OomReport:
+    gc.collect()  # of other tests
+    try:
+        function(*arguments)
+    except torch.OutOfMemoryError:
+        return lowtide.explain_oom()
+    raise AssertionError("it did not run out of memory")
+
+
+def evaluate(model: nn.Module, losses: list[torch.Tensor], rounds: int) -> None:
+    for _ in range(rounds):
+        losses.append(model(torch.randn(64, 16)).square().mean())
+    run_out()
+
+
+def test_losses_kept_with_their_graphs() -> None:
+    losses: list[torch.Tensor] = []
+    model = network()
+    with lowtide.measure() as used:
+        report = report_of(evaluate, model, losses, 10)
+        before = used.current_bytes
+        losses.clear()
+        freed = before - used.current_bytes
+    holder = report.holders[0]
+    assert holder.name == "losses[*] in evaluate()" and holder.count == 10
+    # Each graph keeps the batch and what two tanhs made, which the layers after them save too.
+    assert holder.graph_bytes >= 10 * 64 * (16 + 2 * 256) * 4
+    assert holder.bytes == holder.only_bytes and abs(freed - holder.bytes) <= 64 * 10 * 8, "what letting go of it frees"
+    assert holder.source == line(evaluate, "losses.append") and holder.code.startswith("losses.append(model(")
+    assert report.source == line(run_out, "raise")
+    assert "graphs of 10 tensors" in report.advice[0] and "detach()" in report.advice[0]
+    assert holder.source in str(report) and "10 tensors" in str(report)
+    assert json.loads(report.to_json()) == report.to_dict()
+
+
+class Recurrent:
+    """State that is carried from step to step."""
+
+    def __init__(self) -> None:
+        self.cell = nn.GRUCell(16, 128)
+        self.hidden = torch.zeros(32, 128)
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.hidden = self.cell(torch.randn(32, 16), self.hidden)
+        run_out()
+
+
+def test_history_that_is_not_detached() -> None:
+    report = report_of(Recurrent().run, 25)
+    holder = report.holders[0]
+    assert holder.name == "self.hidden in run()" and holder.count == 1
+    assert holder.bytes > 0.5 * report.total_bytes and holder.graph_bytes >= 24 * 32 * 128 * 4
+    assert holder.source == line(Recurrent.run, "self.hidden = ")
+    assert "25 uses of the same parameter" in report.advice[0] and "self.hidden.detach()" in report.advice[0]
+
+
+def test_gradients_kept_into_the_next_forward_pass() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(clear_early: bool) -> None:
+        for step in range(2):
+            out = model(torch.randn(1, 16))
+            if step == 1:
+                run_out()
+            optimizer.zero_grad()
+            out.sum().backward()
+            optimizer.step()
+            if clear_early:
+                optimizer.zero_grad()
+
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    report = report_of(train, False)
+    gradients = next(holder for holder in report.holders if holder.name == "gradients")
+    assert gradients.bytes == parameters and "optimizer.zero_grad() right after" in gradients.advice
+    report = report_of(train, True)
+    assert "gradients" not in {holder.name for holder in report.holders}
+
+
+def classify() -> None:
+    model = nn.Linear(16, 8192).bfloat16()
+    logits = model(torch.randn(64, 16).bfloat16())
+    wide = logits.float()
+    F.cross_entropy(wide, torch.zeros(64, dtype=torch.long))
+    run_out()
+
+
+def test_giant_logits_and_their_copy() -> None:
+    report = report_of(classify)
+    wide, logits = report.holders[:2]
+    assert (wide.name, logits.name) == ("wide in classify()", "logits in classify()")
+    assert (wide.bytes, logits.bytes - logits.graph_bytes) == (64 * 8192 * 4, 64 * 8192 * 2)
+    assert wide.source == line(classify, "wide = ") and logits.source == line(classify, "logits = ")
+    assert wide.what == "float32 [64, 8192]"
+    assert "is the copy needed?" in wide.advice and "bfloat16 [64, 8192]" in wide.advice
+    assert "logits is one tensor" in logits.advice and "chunks" in logits.advice
+
+
+def test_nothing_is_unpacked_and_what_was_freed_is_not_counted() -> None:
+    unpacked: list[torch.Tensor] = []
+
+    def unpack(packed: tuple[torch.Tensor]) -> torch.Tensor:
+        unpacked.append(packed[0])
+        return packed[0]
+
+    def train() -> None:
+        model = network()
+        first = model(torch.randn(64, 16)).sum()
+        first.backward()
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (tensor,), unpack):
+            second = model(torch.randn(32, 16)).sum()
+        run_out()
+        del second
+
+    report = report_of(train)
+    graphs = {holder.name: holder.graph_bytes for holder in report.holders}
+    assert graphs["second in train()"] >= 32 * (16 + 2 * 256) * 4 and not unpacked
+    assert graphs["first in train()"] == 0
+
+
+def test_what_is_global_and_what_nobody_is_found_to_hold() -> None:
+    KEPT_BY_A_MODULE.extend(torch.zeros(1 << 16) for _ in range(3))
+
+    def with_closure(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return lambda: tensor
+
+    function = with_closure(torch.zeros(1 << 18))
+    try:
+        report = lowtide.explain_oom()
+    finally:
+        KEPT_BY_A_MODULE.clear()
+    by_name = {holder.name: holder for holder in report.holders}
+    kept = by_name["KEPT_BY_A_MODULE[*] in test_explain_oom.py"]
+    assert (kept.count, kept.bytes) == (3, 3 << 18) and kept.source.startswith(__file__)
+    assert by_name["not held by any variable that was found"].bytes >= function().nbytes
+    assert report.error == report.source == ""
+
+
+def test_only_the_device_that_is_full_counts() -> None:
+    def train() -> None:
+        batch = torch.zeros(1 << 16)
+        raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {batch.nbytes} bytes")
+
+    report = report_of(train)
+    assert (report.total_bytes, report.holders) == (0, []) and "CUDA out of memory" in str(report)
