@@ -1,6 +1,7 @@
 #include "explain/gains.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -21,28 +22,43 @@ class Recomputing {
     for (const Item item : replays_.candidates) candidate_[item] = replays_.used_late[item];
   }
 
+  // The best of dropping all, every other one, and all but as many as the root of their number.
   std::optional<RecomputeGain> of(const std::vector<BufferId>& members) const {
-    Choice choice = keep_all(replays_);
-    bool drops = false;
+    std::vector<Item> items;
     for (const BufferId id : members) {
       const Item item = item_of_[id.index()];
       // What the op at the peak uses is there then in any case.
-      if (item == kNone || !candidate_[item] || scene_.is_operand_at_peak(id)) continue;
-      choice[item] = Fate::dropped;
-      drops = true;
+      if (item != kNone && candidate_[item] && !scene_.is_operand_at_peak(id)) items.push_back(item);
     }
-    if (!drops) return std::nullopt;
+    std::ranges::sort(items);
+    const auto root = static_cast<std::size_t>(std::sqrt(static_cast<double>(items.size())));
+    std::optional<RecomputeGain> best;
+    for (const std::size_t stretch : {items.size() + 1, std::size_t{2}, root}) {
+      if (stretch < 2) continue;
+      std::vector<Item> dropped;
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if ((i + 1) % stretch != 0) dropped.push_back(items[i]);
+      }
+      const RecomputeGain gain = of_dropping(dropped);
+      if (gain.gain > best.value_or(RecomputeGain{}).gain) best = gain;
+    }
+    return best;
+  }
+
+ private:
+  static constexpr Item kNone = std::numeric_limits<Item>::max();
+
+  RecomputeGain of_dropping(const std::vector<Item>& items) const {
+    if (items.empty()) return {};
+    Choice choice = keep_all(replays_);
+    for (const Item item : items) choice[item] = Fate::dropped;
     Dropping dropping(replays_);
     const Runs& runs = dropping.runs_of(choice);
     std::vector<std::int64_t> held;
     const Outcome outcome = Evaluation(replays_).of(runs, held);
     const Bytes gain = scene_.total[scene_.peak.index()] - peak_of(runs, held);
-    if (gain == Bytes(0)) return std::nullopt;
-    return RecomputeGain{gain, Nanos(replays_.costs_are_times ? static_cast<std::uint64_t>(outcome.cost) : 0)};
+    return {items.size(), gain, Nanos(replays_.costs_are_times ? static_cast<std::uint64_t>(outcome.cost) : 0)};
   }
-
- private:
-  static constexpr Item kNone = std::numeric_limits<Item>::max();
 
   // With what is resident at each moment.
   Bytes peak_of(const Runs& runs, const std::vector<std::int64_t>& held) const {

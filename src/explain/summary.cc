@@ -78,6 +78,7 @@ std::string gains(const Explanation& told, const Holder& holder) {
   if (holder.recompute) {
     const auto time = static_cast<double>(holder.recompute->time.count());
     text += words(kIndent, "recompute ", format_bytes(holder.recompute->gain), " less");
+    if (holder.recompute->count < holder.count) text += words(" with ", holder.recompute->count, " of them");
     text += told.has_times ? words(", for ", milliseconds(holder.recompute->time), " more (",
                                    percent(time, static_cast<double>(told.time.count())), " of the operators' time)")
                            : ", in a time that is not known";

@@ -37,7 +37,7 @@ JsonObject holder_json(const Holder& holder) {
   add_if_there(json, "made_by", holder.made_by, place_json);
   add_if_there(json, "last_use", holder.last_use, place_json);
   add_if_there(json, "recompute", holder.recompute, [](const RecomputeGain& gain) {
-    return JsonObject().add("gain_bytes", gain.gain).add("time_ns", gain.time);
+    return JsonObject().add("count", gain.count).add("gain_bytes", gain.gain).add("time_ns", gain.time);
   });
   add_if_there(json, "swap", holder.swap, [](const SwapGain& gain) {
     return JsonObject().add("gain_bytes", gain.gain).add("transfer_ns", gain.transfer).add("idle_ns", gain.idle);

@@ -3,10 +3,9 @@
 
 #include <random>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
-#include "lowtide/lifetimes.h"
-#include "order/algorithms.h"
 #include "random_graph.h"
 #include "training_graph.h"
 #include "unwrap.h"
@@ -68,7 +67,7 @@ TEST(Explain, Graph) {
       "             2 x 4.00 KiB, float32 [1024]\n"
       "             made by   aten.tanh (net.py:7, in layers.* (0 to 1))\n"
       "             alive     until aten.tanh_backward (net.py:7, in layers.0) at steps 3 to 4\n"
-      "             recompute 1.00 KiB less, for 1.000 ms more (16.7 % of the operators' time)\n"
+      "             recompute 1.00 KiB less with 1 of them, for 1.000 ms more (16.7 % of the operators' time)\n"
       "             swap      1.00 KiB less: 0.001 ms of transfers at 16.0 GB/s, unused for 2.000 ms or more\n"
       "\n"
       "  4.00 KiB  26.7 %  temporary of backward, in use at the peak\n"
@@ -98,7 +97,29 @@ TEST(Explain, Graph) {
 
 TEST(Explain, TimesAreNotKnown) {
   const std::string text = summary(unwrap(explain(two_layers(Nanos(0)))));
-  EXPECT_NE(text.find("recompute 1.00 KiB less, in a time that is not known"), text.npos) << text;
+  EXPECT_NE(text.find("recompute 1.00 KiB less with 1 of them, in a time that is not known"), text.npos) << text;
+}
+
+// Sixteen layers, each made from the one before: to drop all of them would make all of them again at once. The last is
+// used at the peak; of the other fifteen every third stays, and the others are made again two by two.
+TEST(Explain, OfAChainSomeStay) {
+  GraphBuilder builder;
+  std::vector<BufferId> made;
+  for (std::size_t i = 0; i < 32; ++i) {
+    std::vector<ValueId> reads;
+    if (i > 0) reads.push_back(unwrap(builder.add_value(made.back(), "float32", {})));
+    if (i >= 16) reads.push_back(unwrap(builder.add_value(made[31 - i], "float32", {})));
+    made.push_back(unwrap(builder.add_buffer({.size = Bytes(i < 16 ? 100 : 10)})));
+    unwrap(builder.add_op({.name = i < 16 ? "tanh" : "tanh_backward",
+                           .reads = reads,
+                           .writes = {made.back()},
+                           .flags = {.backward = i >= 16}}));
+  }
+  const Explanation told = unwrap(explain(unwrap(std::move(builder).build())));
+  ASSERT_EQ(told.holders.front().count, 16);
+  ASSERT_TRUE(told.holders.front().recompute);
+  EXPECT_EQ(told.holders.front().recompute->count, 10);
+  EXPECT_GE(told.holders.front().recompute->gain, Bytes(700));
 }
 
 TEST(Explain, NothingRuns) {
