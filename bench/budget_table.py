@@ -137,35 +137,42 @@ def measure(subject: Subject, rounds: int, inductor: bool, shares: Sequence[floa
         if first_step(way, batch):
             run(way, batch, 1)
             ways.append(way)
-    if inductor:
-        ways += [_inductor(fresh(), budget, batch) for budget in INDUCTOR_BUDGETS]
+    _train(ways, batch, rounds)
+    operands = free.step.graph.operand_bound_bytes
+    for way in ways:
+        _print_row(way, eager, free)
+    for budget in INDUCTOR_BUDGETS if inductor else ():
+        _print_inductor(fresh, budget, batch, rounds, free)
+    print(f"\nresident {_mib(resident)} MiB; operands {_mib(operands)} MiB\n", flush=True)
+    return ways
+
+
+def _train(ways: Sequence[Way], batch: Any, rounds: int) -> None:
+    """Turn by turn, the first being the one to compare with."""
     for way in ways:
         way.seconds.clear()
     for number in range(2, rounds + 2):
         losses = [run(way, batch, number) for way in ways]
         for way, loss in zip(ways, losses, strict=True):
-            pairs = zip(way.model.parameters(), eager.model.parameters(), strict=True)
+            pairs = zip(way.model.parameters(), ways[0].model.parameters(), strict=True)
             way.equal &= torch.equal(loss, losses[0]) and all(torch.equal(a, b) for a, b in pairs)
         gc.collect()
-    operands = free.step.graph.operand_bound_bytes
-    for way in ways:
-        _print_row(way, eager, free)
-    print(f"\nresident {_mib(resident)} MiB; operands {_mib(operands)} MiB\n", flush=True)
-    return ways
 
 
-def _inductor(model: torch.nn.Module, budget: float, batch: Any) -> Way:
+def _print_inductor(fresh: Callable[[], torch.nn.Module], budget: float, batch: Any, rounds: int, free: Way) -> None:
+    """Beside an eager copy of its own: another budget needs all that was compiled to be forgotten."""
     import torch._functorch.config as functorch
 
     torch.compiler.reset()
-    way = eager_way(f"Inductor, activation_memory_budget {budget}", model)
-    compiled = torch.compile(model)
-    way.step = zeroed_after(train_step(loss_of)(compiled, way.optimizer), way.optimizer)
+    eager, way = eager_way("eager", fresh()), eager_way(f"Inductor, activation_memory_budget {budget}", fresh())
+    way.step = zeroed_after(train_step(loss_of)(torch.compile(way.model), way.optimizer), way.optimizer)
     with functorch.patch(activation_memory_budget=budget):
         for seed in range(2):
+            run(eager, batch, seed)
             run(way, batch, seed)
-    way.peak = way.transient = 0
-    return way
+        way.peak = way.transient = 0  # compiling allocates too
+        _train([eager, way], batch, rounds)
+    _print_row(way, eager, free)
 
 
 def _print_row(way: Way, eager: Way, free: Way) -> None:
