@@ -40,11 +40,11 @@ class Measured:
     equal: bool  # bit for bit, after every step
 
 
-def build(name: str) -> zoo.Job:
+def build(name: str, *, fake: bool = False) -> zoo.Job:
     if name in FULL:
         model, use = FULL[name]
-        return zoo.build(model, "paper", use=use)
-    return zoo.build(name)
+        return zoo.build(model, "paper", use=use, fake=fake)
+    return zoo.build(name, fake=fake)
 
 
 def measure(name: str) -> Measured:

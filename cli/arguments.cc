@@ -222,11 +222,14 @@ CommandLine read_command_line(int argc, char** argv) {
   app.set_help_flag("-h,--help", "Show this");
   app.set_version_flag("--version", "lowtide " LOWTIDE_VERSION, "Show the version");
   app.require_subcommand(1);
-  app.footer("Any other COMMAND runs the program lowtide-COMMAND, if it is on the path.\n\nExit codes:\n" +
-             exit_code_table() +
-             "\nExamples:\n"
-             "  lowtide plan step.json -o plan.json\n"
-             "  lowtide inspect --help");
+  app.footer(
+      "Any other COMMAND runs the program lowtide-COMMAND, if it is on the path. The Python package brings one:\n"
+      "  fit: say whether a training step fits on a device, and the largest batch that does\n\n"
+      "Exit codes:\n" +
+      exit_code_table() +
+      "\nExamples:\n"
+      "  lowtide plan step.json -o plan.json\n"
+      "  lowtide inspect --help");
   const CLI::App* plan_command = add_plan(app, line, plan);
   const CLI::App* verify_command = add_verify(app, line, verify);
   const CLI::App* inspect_command = add_inspect(app, line, inspect);

@@ -45,7 +45,11 @@ class Job:
     def batches(self, count: int) -> Iterator[Batch]:
         """Those of the seeds 0 to `count` - 1."""
         for seed in range(count):
-            yield _make_batch(self.row, self.batch_size, self.extent, self.classes, seed)
+            yield self.make_batch(self.batch_size, seed)
+
+    def make_batch(self, size: int, seed: int = 0) -> Batch:
+        """Of any size."""
+        return _make_batch(self.row, size, self.extent, self.classes, seed)
 
 
 def names() -> list[str]:

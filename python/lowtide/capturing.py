@@ -59,15 +59,23 @@ def capture_both(
     optimizers: Sequence[torch.optim.Optimizer],
     example: tuple[Any, ...],
     device: Device,
+    *,
+    keep_grads: bool,
 ) -> tuple[_core.Graph, _core.Graph]:
-    """The graph as `capture` gives it, and that of `keep_grads=False`: one capture for both."""
+    """The graph as plain PyTorch runs it, and as `compile` plans it: one capture for both.
+
+    Plain PyTorch holds every gradient until all parameters are updated, also in a function that zeroes them in the end.
+    """
     with signals_held, _recorded(function, model, optimizers, example) as (tape, runs):
+        left = tape.new_gradients
+        tape.new_gradients = {**left, **{name: ref for mark in tape.updates for name, ref in mark.gradients.items()}}
         lowered = lower(tape, runs)
         profiles = _profiles(lowered, device)
-        kept = build_graph(lowered, profiles)
-        if not tape.drop_gradients():
-            return kept, kept
-        return kept, build_graph(lower(tape, runs), profiles)
+        plain = build_graph(lowered, profiles)
+        tape.new_gradients = left
+        if not keep_grads:
+            tape.drop_gradients()
+        return plain, build_graph(lower(tape, runs), profiles)
 
 
 @contextmanager

@@ -27,7 +27,10 @@ _MADE = ("function", "model", "optimizer", "example", "batch")
 _NOT_IN_THE_GRAPH = (
     "the CUDA context and the workspaces of cuBLAS and cuDNN are not in the graph: the reserve is for them"
 )
-_OPERATORS_OF_CPU = "operators are those that PyTorch takes on a CPU; on a GPU some differ, such as fused attention"
+_OPERATORS_OF_CPU = (
+    "operators are those of a CPU, and parameters are updated one by one; on a GPU some operators differ (fused "
+    "attention), and by default optimizers update all parameters at once, with temporary copies of them"
+)
 _NO_RUNS_ON_GPU = "Lowtide runs planned steps on CPU today: for a GPU its figures are plans, not runs"
 _ROOFLINE = "times are bounds from published peaks (a roofline), good to compare plans and no forecast of steps"
 
@@ -200,11 +203,12 @@ class _Question:
         @cache
         def graphs(batch: int | None) -> tuple[_core.Graph, _core.Graph]:
             try:
-                kept, dropped = capture_both(function, model, optimizers, inputs.at(batch), weighed_on)
+                arguments = inputs.at(batch)
+                both = capture_both(function, model, optimizers, arguments, weighed_on, keep_grads=keep_grads)
             except CaptureError as error:
                 raise CaptureError(str(error) if batch is None else f"at batch {batch}: {error}") from error
             self._captured |= set() if batch is None else {batch}
-            return kept, kept if keep_grads else dropped
+            return both
 
         @cache
         def unhurried(batch: int | None) -> _core.Plan:

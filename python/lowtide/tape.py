@@ -74,12 +74,10 @@ class Tape:
     any_gradients: bool  # the tape is the same whether or not `.grad` was set before
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
 
-    def drop_gradients(self) -> bool:
-        """No gradient outlives the step any more, if its own updates are all that they are for; whether that is so."""
-        if not (self.any_gradients and self.updates):
-            return False
-        self.new_gradients = dict.fromkeys(self.new_gradients)
-        return True
+    def drop_gradients(self) -> None:
+        """No gradient outlives the step any more, if its own updates are all that they are for."""
+        if self.any_gradients and self.updates:
+            self.new_gradients = dict.fromkeys(self.new_gradients)
 
 
 class _EntryGradientUsed(Exception):

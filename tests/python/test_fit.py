@@ -84,6 +84,20 @@ def test_predictions_are_what_steps_take() -> None:
     compiled.close()
 
 
+def test_gradients_are_there_until_all_parameters_are_updated() -> None:
+    model = network()
+    step, optimizer = training(model)
+    few = example(4)  # so that the peak is where parameters are updated
+    kept, dropped = (
+        lowtide.fit(function, model=model, optimizer=optimizer, example=few, device="L4", largest_batch=False)
+        for function in (step, dropping(step, optimizer))
+    )
+    assert kept.plain == dropped.plain
+    assert kept.planned == dropped.planned, "keep_grads=False"
+    gradients = sum(p.numel() * p.element_size() for p in model.parameters())
+    assert kept.plain.live_bytes > kept.planned.resident_bytes + gradients
+
+
 def test_a_plan_and_a_budget_where_pytorch_does_not_fit() -> None:
     free = ask(device="80GiB", largest_batch=False)
     planned = ask(device=free.planned.total_bytes, largest_batch=False)

@@ -1,0 +1,143 @@
+"""The program `lowtide-fit`, which `lowtide fit` runs: whether what a function makes fits on a device."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .errors import LowtideError
+from .versions import require_torch
+
+DONE, USAGE, INFEASIBLE, INVALID_INPUT = 0, 2, 3, 5
+
+_EPILOG = """\
+FUNCTION takes no arguments and returns a dict: "function", the training step; "model"; "optimizer", or a list of
+them; "example", a function that gives the step's arguments for a batch, or a tuple of them; and "batch". It is called
+where nothing takes memory: weights have shapes and no content.
+
+Exit codes:
+  0    it fits in plain PyTorch, as planned, or within a budget
+  2    usage
+  3    it does not fit
+  5    FUNCTION cannot be loaded, or its step cannot be captured
+  130  interrupted
+
+Examples:
+  lowtide fit examples/gpt2.py:training --device L4
+  lowtide fit examples/gpt2.py:training --device 24GiB --batch 4 --json
+"""
+
+
+class _UsageError(Exception):
+    """A command line that makes no sense."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="lowtide fit",
+        description="Say whether a training step fits on a device, and the largest batch that does.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", metavar="MODULE:FUNCTION", help="what makes the step; MODULE may be a file")
+    parser.add_argument("--device", required=True, help="A100, A100-40, H100 or L4, or its memory: 24GiB")
+    parser.add_argument("--batch", type=int, metavar="N", help="the batch that is asked for")
+    parser.add_argument(
+        "--reserve", default="1GiB", metavar="AMOUNT", help="set aside for what no graph has (%(default)s)"
+    )
+    parser.add_argument(
+        "--slowdown", type=float, default=0.1, metavar="SHARE", help="what a budget may cost (%(default)s)"
+    )
+    parser.add_argument("--allocator", default="", metavar="SETTINGS", help="as in PYTORCH_CUDA_ALLOC_CONF")
+    parser.add_argument("--keep-grads", action="store_true", help="plans keep gradients after the step")
+    parser.add_argument("--one-batch", action="store_true", help="do not look for the largest batch")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    return parser
+
+
+def load(target: str) -> Callable[[], Any]:
+    """The function that `MODULE:FUNCTION` names; MODULE is a name to import, or the path of a file."""
+    module_name, _, function_name = target.rpartition(":")
+    if not module_name or not function_name:
+        raise _UsageError(f"'{target}' is not MODULE:FUNCTION, such as train.py:make or package.train:make")
+    if module_name.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        sys.path.insert(0, str(Path(module_name).resolve().parent))
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[spec.name]
+            raise
+    else:
+        sys.path.insert(0, "")
+        module = importlib.import_module(module_name)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise _UsageError(f"{module_name} has no function {function_name}")
+    made: Callable[[], Any] = function
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the program and gives its exit code."""
+    as_json = "--json" in arguments
+    try:
+        options = _parser().parse_args(arguments)
+        require_torch("fit")
+        from .fitting import fit
+
+        report = fit(
+            load(options.target),
+            device=options.device,
+            batch=options.batch,
+            reserve=options.reserve,
+            slowdown=options.slowdown,
+            allocator=options.allocator,
+            keep_grads=options.keep_grads,
+            largest_batch=not options.one_batch,
+        )
+    except (_UsageError, ValueError) as error:
+        return _refuse(USAGE, "usage", str(error), "how it is used: lowtide fit --help", as_json)
+    except (LowtideError, ImportError, OSError, TypeError) as error:
+        kind = type(error).__name__
+        return _refuse(INVALID_INPUT, kind, f"{kind}: {error}", "what FUNCTION returns: lowtide fit --help", as_json)
+    if as_json:
+        print(json.dumps({"ok": True, **report.to_dict()}))
+    else:
+        print(report)
+    return DONE if report.fits else INFEASIBLE
+
+
+def _refuse(code: int, kind: str, message: str, advice: str, as_json: bool) -> int:
+    if as_json:
+        error = {"code": kind, "message": message, "advice": advice}
+        print(json.dumps({"ok": False, "exit_code": code, "error": error}))
+    else:
+        print(f"lowtide: error: {message}\nlowtide: {advice}", file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    """The program."""
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
