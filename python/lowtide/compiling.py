@@ -38,6 +38,7 @@ from .surroundings import Surroundings
 from .tape import capture_step
 
 MAX_CAPTURES = 8
+_BESIDE_THE_PLAN = 64 * 1024  # bytes: no step has more outside its plan, scalars most of them
 
 # One step at a time: all programs share one arena, and the optimizer's twin stands in for its parameters meanwhile.
 _running = threading.RLock()
@@ -211,8 +212,14 @@ class CompiledStep:
             if self._memory_budget is None and self._latency_ns is None:
                 return plan_in_sight(graph, look=signals_held.look)
             operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
-            return self._plans.get_or_plan(graph, self._memory_budget, operators_ns)
+            memory = self._memory_budget
+            if isinstance(memory, int):
+                memory = max(0, memory - _BESIDE_THE_PLAN)
+            return self._plans.get_or_plan(graph, memory, operators_ns)
         except InfeasibleError as error:
+            if str(error).startswith("E301") and isinstance(self._memory_budget, int):
+                aside = _core.format_bytes(_BESIDE_THE_PLAN)
+                add_note(error, f"lowtide: {aside} of the memory budget are set aside for scalars outside the plan")
             if str(error).startswith("E302") and outside_ns:
                 said = f"{outside_ns} ns of the latency budget's {self._latency_ns} ns"
                 add_note(error, f"lowtide: outside its operators the step takes {said}")
