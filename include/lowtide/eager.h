@@ -40,6 +40,10 @@ struct EagerMemory {
   std::optional<EagerStop> stop;  // none: it fits
 };
 
+// Whether this is a gradient or an output that the step makes and does not plan. A gradient with content from before is
+// none: it is added to, and nobody zeroes it.
+bool is_left_by_step(const Graph& graph, const Buffer& buffer);
+
 // E505 for settings that PyTorch refuses. That a device is full is no error: see `stop`.
 Result<EagerMemory> run_eager(const Graph& graph, const EagerOptions& options = {});
 

@@ -26,23 +26,25 @@ void Chunks::take(ChunkIndex chunk) {
   chunks_[chunk].state = BlockState::allocated;
 }
 
+void Chunks::join_next(ChunkIndex chunk) {
+  const ChunkIndex next = chunks_[chunk].after;
+  chunks_[chunk].size += chunks_[next].size;
+  chunks_[chunk].after = chunks_[next].after;
+  if (chunks_[next].after != kNoChunk) chunks_[chunks_[next].after].before = chunk;
+  remove(next);
+}
+
 ChunkIndex Chunks::put(ChunkIndex chunk, BlockState state, std::uint64_t clock) {
   const ChunkIndex before = chunks_[chunk].before;
   if (before != kNoChunk && chunks_[before].state == state) {
     take(before);
-    chunks_[before].size += chunks_[chunk].size;
-    chunks_[before].after = chunks_[chunk].after;
-    if (chunks_[chunk].after != kNoChunk) chunks_[chunks_[chunk].after].before = before;
-    remove(chunk);
+    join_next(before);
     chunk = before;
   }
   const ChunkIndex after = chunks_[chunk].after;
   if (after != kNoChunk && chunks_[after].state == state) {
     take(after);
-    chunks_[chunk].size += chunks_[after].size;
-    chunks_[chunk].after = chunks_[after].after;
-    if (chunks_[after].after != kNoChunk) chunks_[chunks_[after].after].before = chunk;
-    remove(after);
+    join_next(chunk);
   }
   chunks_[chunk].state = state;
   chunks_[chunk].freed_at = clock;

@@ -76,6 +76,8 @@ class Chunks {
  private:
   ChunkIndex add(const Chunk& chunk);
   void remove(ChunkIndex chunk);
+  // Both in no set; the next one becomes a part of the chunk.
+  void join_next(ChunkIndex chunk);
   std::set<FreeChunks::Entry>& set_of(const Chunk& chunk);
   FreeChunks::Entry entry(ChunkIndex chunk) const;
 

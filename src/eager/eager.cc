@@ -9,6 +9,10 @@
 namespace lowtide {
 namespace {
 
+bool has_initial_content(const Graph& graph, const Buffer& buffer) {
+  return !graph.version(buffer.versions.front()).writer;
+}
+
 class Run {
  public:
   Run(const Graph& graph, CachingAllocator allocator)
@@ -17,7 +21,7 @@ class Run {
     for (std::size_t i = 0; i < graph.num_buffers(); ++i) {
       const BufferId id(i);
       const Buffer buffer = graph.buffer(id);
-      if (ends_with_iteration(buffer)) let_go_.push_back(id);
+      if (buffer.planned() ? buffer.kept : is_left_by_step(graph, buffer)) let_go_.push_back(id);
       if (buffer.planned() && !buffer.kept) last_uses.emplace_back(last_use(buffer).index(), id);
     }
     dying_ = Lists<BufferId>::group(graph.num_ops(), last_uses);
@@ -32,16 +36,6 @@ class Run {
   }
 
  private:
-  static bool has_initial_content(const Graph& graph, const Buffer& buffer) {
-    return !graph.version(buffer.versions.front()).writer;
-  }
-
-  // A gradient with content from before is added to, and nobody zeroes it.
-  bool ends_with_iteration(const Buffer& buffer) const {
-    if (buffer.planned()) return buffer.kept;
-    return (buffer.role == Role::gradient || buffer.role == Role::output) && !has_initial_content(graph_, buffer);
-  }
-
   OpId last_use(const Buffer& buffer) const {
     OpId last;
     for (const VersionId id : buffer.versions) {
@@ -108,6 +102,11 @@ class Run {
 };
 
 }  // namespace
+
+bool is_left_by_step(const Graph& graph, const Buffer& buffer) {
+  const bool is_left = buffer.role == Role::gradient || buffer.role == Role::output;
+  return is_left && !buffer.planned() && !has_initial_content(graph, buffer);
+}
 
 Result<EagerMemory> run_eager(const Graph& graph, const EagerOptions& options) {
   Result<CachingAllocator> allocator = CachingAllocator::make(options.allocator, options.capacity);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lowtide/eager.h"
 #include "search/drops.h"
 #include "search/replays.h"
 
@@ -138,21 +139,14 @@ Operands operands_at_peak(const Scene& scene) {
 Bytes peak_without_kept_gradients(const Scene& scene) {
   std::vector<StepIndex> first(scene.graph.num_buffers(), StepIndex(scene.order.size()));
   std::vector<StepIndex> last(scene.graph.num_buffers());
-  const auto use = [&](VersionId version, std::size_t step) {
-    const std::size_t buffer = scene.graph.version(version).buffer.index();
-    first[buffer] = std::min(first[buffer], StepIndex(step));
-    last[buffer] = StepIndex(step);
-  };
-  for (std::size_t step = 0; step < scene.order.size(); ++step) {
-    const Op op = scene.graph.op(scene.order[step]);
-    for (const ValueId read : op.reads) use(scene.graph.value(read).version, step);
-    for (const VersionId write : op.writes) use(write, step);
-  }
+  scene.visit_uses([&](BufferId buffer, StepIndex step) {
+    first[buffer.index()] = std::min(first[buffer.index()], step);
+    last[buffer.index()] = step;
+  });
   std::vector<Scene::Absence> absences;
   for (BufferId id(0); id.index() < scene.graph.num_buffers(); id = id.next()) {
     const Buffer buffer = scene.graph.buffer(id);
-    const bool made = scene.graph.version(buffer.versions.front()).writer.has_value();
-    if (buffer.planned() || buffer.role != Role::gradient || !made) continue;
+    if (buffer.role != Role::gradient || !is_left_by_step(scene.graph, buffer)) continue;
     const Life life = scene.lives.lives[id.index()];
     absences.push_back({id, life.begin, first[id.index()]});
     absences.push_back({id, last[id.index()].next(), life.end});

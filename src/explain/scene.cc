@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lowtide/eager.h"
 #include "order/algorithms.h"
 #include "rewrite/recompute.h"
 #include "search/regions.h"
@@ -10,28 +11,17 @@
 namespace lowtide {
 namespace {
 
-// What eager PyTorch lets go when the next iteration begins.
-bool comes_late(const Graph& graph, const Buffer& buffer) {
-  if (buffer.planned() || !graph.version(buffer.versions.front()).writer) return false;
-  return buffer.role == Role::gradient || buffer.role == Role::output;
-}
-
 void find_uses(Scene& scene) {
   scene.used_before.resize(scene.graph.num_buffers());
   scene.used_after.resize(scene.graph.num_buffers());
-  const auto use = [&](VersionId version, StepIndex step) {
-    const std::size_t buffer = scene.graph.version(version).buffer.index();
+  scene.visit_uses([&](BufferId buffer, StepIndex step) {
+    std::optional<StepIndex>& after = scene.used_after[buffer.index()];
     if (step <= scene.peak) {
-      scene.used_before[buffer] = step;
-    } else if (!scene.used_after[buffer]) {
-      scene.used_after[buffer] = step;
+      scene.used_before[buffer.index()] = step;
+    } else if (!after) {
+      after = step;
     }
-  };
-  for (StepIndex step(0); step.index() < scene.order.size(); step = step.next()) {
-    const Op op = scene.graph.op(scene.order[step.index()]);
-    for (const ValueId read : op.reads) use(scene.graph.value(read).version, step);
-    for (const VersionId write : op.writes) use(write, step);
-  }
+  });
 }
 
 Result<Scene> make_scene(Graph graph, Order order, bool is_eager) {
@@ -47,7 +37,7 @@ Result<Scene> make_scene(Graph graph, Order order, bool is_eager) {
   for (BufferId id(0); id.index() < scene.graph.num_buffers(); id = id.next()) {
     const Buffer buffer = scene.graph.buffer(id);
     if (buffer.planned()) continue;
-    if (!is_eager || !comes_late(scene.graph, buffer)) {
+    if (!is_eager || !is_left_by_step(scene.graph, buffer)) {
       resident += buffer.size;
       continue;
     }

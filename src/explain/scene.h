@@ -28,6 +28,16 @@ struct Scene {
   }
   bool is_operand_at_peak(BufferId buffer) const { return used_before[buffer.index()] == peak; }
 
+  // In the order of steps: every buffer that a step reads or writes, by visit(buffer, step).
+  template <typename Visit>
+  void visit_uses(const Visit& visit) const {
+    for (StepIndex step(0); step.index() < order.size(); step = step.next()) {
+      const Op op = graph.op(order[step.index()]);
+      for (const ValueId read : op.reads) visit(graph.version(graph.value(read).version).buffer, step);
+      for (const VersionId write : op.writes) visit(graph.version(write).buffer, step);
+    }
+  }
+
   // The largest total, had each buffer no bytes during its span.
   struct Absence {
     BufferId buffer;
