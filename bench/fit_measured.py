@@ -2,9 +2,9 @@
 
     python bench/fit_measured.py [MODEL ...]
 
-Predictions come from fake tensors, before anything runs: the most bytes alive in plain PyTorch, and resident bytes and
-arena as planned, both with parameters, the state of Adam and the batch. Measured are steps on CPU, eager and compiled,
-by `zoo_measured.py`. What the prediction cannot know are operators' own workspaces.
+Predictions are made before a step runs, with models of fake tensors and operators that run alone for their workspaces
+(`device="cpu"`): the most bytes alive in plain PyTorch, and resident bytes and arena as planned, both with parameters,
+the state of Adam and the batch. Measured are steps on CPU, eager and compiled, by `zoo_measured.py`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def compare(name: str) -> tuple[Compared, Compared]:
     job = zoo_measured.build(name, fake=True)
     optimizer = torch.optim.Adam(job.model.parameters())
     step = job.train_step(job.model, optimizer)
-    report = lowtide.fit(
-        step, model=job.model, optimizer=optimizer, example=(job.batch,), device="L4", largest_batch=False
-    )
+    report = lowtide.fit(step, model=job.model, optimizer=optimizer, example=(job.batch,), device="cpu", largest=False)
     measured = zoo_measured.measure(name)
     resident = report.planned.resident_bytes
     return (

@@ -40,7 +40,7 @@ def ask(name: str, device: str, *, size: str = "paper", largest_batch: bool = Tr
         example=lambda batch: (job.make_batch(batch),),
         batch=job.batch_size,
         device=device,
-        largest_batch=largest_batch,
+        largest=largest_batch,
     )
 
 

@@ -12,7 +12,7 @@ import transformers
 
 
 def training() -> dict[str, Any]:
-    """The step, the model, the optimizer, and the step's arguments for a batch."""
+    """The step, the model, the optimizer, and the step's arguments for a batch and a length."""
     config = transformers.GPT2Config(use_cache=False, attn_implementation="sdpa")
     model = transformers.GPT2LMHeadModel(config).train()
     model.loss_type = "ForCausalLM"  # what it takes anyway, after a warning
@@ -25,7 +25,9 @@ def training() -> dict[str, Any]:
         optimizer.step()
         return loss.detach()
 
-    def example(batch: int) -> tuple[torch.Tensor]:
-        return (torch.zeros(batch, 1024, dtype=torch.long),)
+    def example(batch: int, length: int = 1024) -> tuple[torch.Tensor]:
+        if length > config.n_positions:
+            raise ValueError(f"GPT-2 has {config.n_positions} positions")
+        return (torch.zeros(batch, length, dtype=torch.long),)
 
     return {"function": step, "model": model, "optimizer": optimizer, "example": example, "batch": 8}

@@ -134,7 +134,7 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
         return values[key]
 
     for operator, profile in zip(lowered.operators, profiles, strict=True):
-        reads = [value(ref) for ref in dict.fromkeys(operator.reads())]
+        reads = [value(ref) for ref in dict.fromkeys([*operator.reads(), *operator.held])]
         new = [
             ref.buffer for ref, made in zip(operator.results, operator.made, strict=True) if made and ref is not None
         ]

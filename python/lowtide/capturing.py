@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from . import _core
-from .assembly import assume_profiles, build_graph
+from . import _core, _torch
+from .assembly import assume_profiles, build_graph, profile_operators
 from .interrupts import signals_held
-from .lowering import Lowered, lower
+from .lowering import Lowered, lower, numbers_of
 from .optimizer_twin import OptimizerTwin, TwinRun
-from .profiles import OpProfile
+from .profiles import OpProfile, ProfileCache
 from .rooflines import Device, device_named, time_ns
 from .surroundings import Surroundings
 from .tape import Tape, capture_step
@@ -58,24 +58,31 @@ def capture_both(
     model: torch.nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     example: tuple[Any, ...],
-    device: Device,
+    device: Device | None,
     *,
     keep_grads: bool,
 ) -> tuple[_core.Graph, _core.Graph]:
     """The graph as plain PyTorch runs it, and as `compile` plans it: one capture for both.
 
-    Plain PyTorch holds every gradient until all parameters are updated, also in a function that zeroes them in the end.
+    Plain PyTorch holds every gradient until all parameters are updated, also in a function that zeroes them in the end,
+    what rules of list operators make for all parameters at once, and what variables of other rules hold. Without a
+    device it is this machine's CPU: as in `compile`, each operator is run alone on scratch tensors for its workspace
+    and time, unless the cache knows it. With one, operators have no workspaces, and those of the second graph the times
+    of its roofline.
     """
+    cache = ProfileCache() if device is None else None
     with signals_held, _recorded(function, model, optimizers, example) as (tape, runs):
         left = tape.new_gradients
         tape.new_gradients = {**left, **{name: ref for mark in tape.updates for name, ref in mark.gradients.items()}}
-        lowered = lower(tape, runs)
-        profiles = _profiles(lowered, device)
-        plain = build_graph(lowered, profiles)
+        together = lower(tape, runs, as_eager=True)
+        plain = build_graph(together, _profiles_here(together, runs, cache) if cache else assume_profiles(together))
         tape.new_gradients = left
         if not keep_grads:
             tape.drop_gradients()
-        return plain, build_graph(lower(tape, runs), profiles)
+        lowered = lower(tape, runs)
+        return plain, build_graph(
+            lowered, _profiles_here(lowered, runs, cache) if cache else _profiles(lowered, device)
+        )
 
 
 @contextmanager
@@ -105,3 +112,9 @@ def _profiles(lowered: Lowered, device: Device | None) -> list[OpProfile]:
         return profiles
     timed = zip(lowered.operators, profiles, strict=True)
     return [replace(profile, time_ns=time_ns(operator, device)) for operator, profile in timed]
+
+
+def _profiles_here(lowered: Lowered, runs: dict[int, TwinRun], cache: ProfileCache) -> list[OpProfile]:
+    _torch.install_allocator()
+    numbers = numbers_of(runs)
+    return profile_operators(lowered, cache, lambda number: numbers[number.index])[1]

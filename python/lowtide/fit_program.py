@@ -18,8 +18,9 @@ DONE, USAGE, INFEASIBLE, INVALID_INPUT = 0, 2, 3, 5
 
 _EPILOG = """\
 FUNCTION takes no arguments and returns a dict: "function", the training step; "model"; "optimizer", or a list of
-them; "example", a function that gives the step's arguments for a batch, or a tuple of them; and "batch". It is called
-where nothing takes memory: weights have shapes and no content.
+them; "example", a function that gives the step's arguments for a batch, or a tuple of them; "batch"; and "length", if
+"example" is a function of batch and length. It is called where nothing takes memory: weights have shapes and no
+content.
 
 Exit codes:
   0    it fits in plain PyTorch, as planned, or within a budget
@@ -46,13 +47,14 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="lowtide fit",
-        description="Say whether a training step fits on a device, and the largest batch that does.",
+        description="Say whether a training step fits on a device, and the largest batch and length that do.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", metavar="MODULE:FUNCTION", help="what makes the step; MODULE may be a file")
-    parser.add_argument("--device", required=True, help="A100, A100-40, H100 or L4, or its memory: 24GiB")
+    parser.add_argument("--device", required=True, help="A100, A100-40, H100 or L4, or its memory: 24GiB; or cpu")
     parser.add_argument("--batch", type=int, metavar="N", help="the batch that is asked for")
+    parser.add_argument("--length", type=int, metavar="N", help="the length that is asked for, if the example has one")
     parser.add_argument(
         "--reserve", default="1GiB", metavar="AMOUNT", help="set aside for what no graph has (%(default)s)"
     )
@@ -61,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--allocator", default="", metavar="SETTINGS", help="as in PYTORCH_CUDA_ALLOC_CONF")
     parser.add_argument("--keep-grads", action="store_true", help="plans keep gradients after the step")
-    parser.add_argument("--one-batch", action="store_true", help="do not look for the largest batch")
+    parser.add_argument("--one-size", action="store_true", help="do not look for the largest batch and length")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     return parser
 
@@ -104,11 +106,12 @@ def run(arguments: Sequence[str]) -> int:
             load(options.target),
             device=options.device,
             batch=options.batch,
+            length=options.length,
             reserve=options.reserve,
             slowdown=options.slowdown,
             allocator=options.allocator,
             keep_grads=options.keep_grads,
-            largest_batch=not options.one_batch,
+            largest=not options.one_size,
         )
     except (_UsageError, ValueError) as error:
         return _refuse(USAGE, "usage", str(error), "how it is used: lowtide fit --help", as_json)

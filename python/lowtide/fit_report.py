@@ -8,12 +8,16 @@ from typing import Any
 
 from . import _core
 
+CPU = "cpu"  # this machine's
 EXPANDABLE = "expandable_segments:True"
 
 
 @dataclass(frozen=True)
 class Plain:
-    """The step in plain PyTorch, with its caching allocator for CUDA, simulated."""
+    """The step in plain PyTorch, with its caching allocator for CUDA, simulated.
+
+    On a CPU, where nothing is cached, all three figures are what is alive.
+    """
 
     fits: bool
     live_bytes: int  # the most that is alive at once, as asked for
@@ -45,14 +49,19 @@ class Infeasible:
 
 
 @dataclass(frozen=True)
-class LargestBatch:
-    """The largest batch of each kind: it was captured and fits, and the next one was captured and does not."""
+class Largest:
+    """The largest batch or length of each kind: it was captured and fits, and the next one was tried and does not.
+
+    All are multiples of `step`.
+    """
 
     plain: int
     planned: int
     budget: int  # with operators that run again, for at most `slowdown` more time
     slowdown: float
-    captures: int  # how many batches were looked at
+    step: int
+    captures: int  # how many were looked at
+    refused: str  # where it cannot be captured, the smallest that was tried, and why; empty if it can
 
 
 @dataclass(frozen=True)
@@ -63,11 +72,13 @@ class FitReport:
     capacity_bytes: int
     reserve_bytes: int
     batch: int | None
+    length: int | None
     keep_grads: bool
     plain: Plain
     planned: Planned
     budget: Planned | Infeasible | None  # none: the plan fits as it is
-    largest_batch: LargestBatch | None
+    largest_batch: Largest | None
+    largest_length: Largest | None  # none without a length
     unasked: str  # why there is no largest batch; empty if there is one
     notes: tuple[str, ...]
 
@@ -93,43 +104,60 @@ class FitReport:
     def __str__(self) -> str:
         steps = (f"next       {step}" for step in self.next_steps)
         notes = (f"note       {note}" for note in self.notes)
-        return "\n".join([self._heading(), *self._answers(), self._largest(), *steps, *notes])
+        return "\n".join([self._heading(), *self._answers(), *self._largest(), *steps, *notes])
 
     def _heading(self) -> str:
-        batch = "" if self.batch is None else f", batch {self.batch}"
+        named = (("batch", self.batch), ("length", self.length))
+        sizes = "".join(f", {name} {number}" for name, number in named if number is not None)
         memory = f"{_size(self.capacity_bytes)}, of which {_size(self.reserve_bytes)} set aside"
-        return f"device     {self.device}: {memory}{batch}"
+        return f"device     {self.device}: {memory}{sizes}"
 
     def _answers(self) -> Iterator[str]:
         plain, planned, budget = self.plain, self.planned, self.budget
-        yield (
-            f"PyTorch    {_verdict(plain.fits)}: reserves {_size(plain.reserved_bytes)}, allocates "
-            f"{_size(plain.allocated_bytes)} ({100 * plain.fragmentation:.1f} % fragmentation)"
-        )
+        if self.device == CPU:
+            yield f"PyTorch    {_verdict(plain.fits)}: {_size(plain.live_bytes)} alive at once"
+        else:
+            yield (
+                f"PyTorch    {_verdict(plain.fits)}: reserves {_size(plain.reserved_bytes)}, allocates "
+                f"{_size(plain.allocated_bytes)} ({100 * plain.fragmentation:.1f} % fragmentation)"
+            )
         if plain.stopped_at is not None:
             yield f"           full at {plain.stopped_at}"
-        yield f"planned    {_verdict(planned.fits)}: {_parts(planned)}"
+        yield f"planned    {_verdict(planned.fits)}: {_parts(planned)}{self._option()}"
         if isinstance(budget, Infeasible):
             yield f"budget     does not fit: no plan was found below {_size(budget.bound_bytes)}"
         elif budget is not None:
-            yield f"budget     {_verdict(budget.fits)}: {_parts(budget)}{_slower(budget.slowdown)}"
+            yield f"budget     {_verdict(budget.fits)}: {_parts(budget)}{self._option()}{self._slower(budget.slowdown)}"
 
-    def _largest(self) -> str:
-        largest = self.largest_batch
-        if largest is None:
-            return f"batch      largest not looked for: {self.unasked}"
-        return (
-            f"batch      largest: PyTorch {largest.plain}, planned {largest.planned}, with recompute for at most "
-            f"{100 * largest.slowdown:g} % more time {largest.budget} ({largest.captures} batches captured)"
-        )
+    def _option(self) -> str:
+        return "" if self.keep_grads else ", with keep_grads=False"
+
+    def _slower(self, slowdown: float | None) -> str:
+        by = "operators' times here" if self.device == CPU else "the device's roofline"
+        return "" if slowdown is None else f", {100 * slowdown:.1f} % slower by {by}"
+
+    def _largest(self) -> Iterator[str]:
+        if self.largest_batch is None:
+            yield f"batch      largest not looked for: {self.unasked}"
+        for name, largest in (("batch", self.largest_batch), ("length", self.largest_length)):
+            if largest is None:
+                continue
+            steps = f", in steps of {largest.step}" if largest.step > 1 else ""
+            yield (
+                f"{name:11}largest: PyTorch {largest.plain}, planned {largest.planned}, with recompute for at most "
+                f"{100 * largest.slowdown:g} % more time {largest.budget} ({largest.captures} captured{steps})"
+            )
+            if largest.refused:
+                yield f"           cannot be captured {largest.refused}"
 
     def _next_steps(self) -> Iterator[str]:
         plain, budget = self.plain, self.budget
         arguments = "" if self.keep_grads else ", keep_grads=False"
         if plain.fits:
             yield f"run it as it is: {_size(self.usable_bytes - plain.reserved_bytes)} are left"
-            if self.largest_batch is not None and self.batch is not None and self.largest_batch.plain > self.batch:
-                yield f"or raise the batch, to at most {self.largest_batch.plain}"
+            for name, asked, largest in self._sought():
+                if largest.plain > asked:
+                    yield f"or raise the {name}, to at most {largest.plain}"
             return
         if plain.fits_expandable:
             yield f"set PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: with that it fits in plain PyTorch"
@@ -138,13 +166,24 @@ class FitReport:
         elif isinstance(budget, Planned):
             arguments += f", memory_budget={_exact(self.usable_bytes)}"
             yield f"give it a budget: lowtide.compile(step, model=model, optimizer=optimizer{arguments})"
-        if self.largest_batch is not None and self.largest_batch.plain:
-            yield f"or lower the batch to {self.largest_batch.plain} for plain PyTorch"
+        for name, _, largest in self._sought():
+            if largest.plain:
+                yield f"or lower the {name} to {largest.plain} for plain PyTorch"
         if not self.fits:
-            if self.largest_batch is not None and self.largest_batch.budget:
-                yield f"or lower it to {self.largest_batch.budget} with a budget"
+            for name, _, largest in self._sought():
+                if largest.budget:
+                    yield f"or lower the {name} to {largest.budget} with a budget"
             missing = self.bound_bytes + self.reserve_bytes
             yield f"or take a device of {_size(missing)} or more: no plan was found for less"
+
+    def _sought(self) -> Iterator[tuple[str, int, Largest]]:
+        """What may be made larger or smaller, what it is, and how large it may be."""
+        for name, asked, largest in (
+            ("batch", self.batch, self.largest_batch),
+            ("length", self.length, self.largest_length),
+        ):
+            if asked is not None and largest is not None:
+                yield name, asked, largest
 
     @property
     def bound_bytes(self) -> int:
@@ -169,7 +208,3 @@ def _verdict(fits: bool) -> str:
 def _parts(planned: Planned) -> str:
     resident, arena = _size(planned.resident_bytes), _size(planned.arena_bytes)
     return f"{_size(planned.total_bytes)}: {resident} resident, {arena} in the arena"
-
-
-def _slower(slowdown: float | None) -> str:
-    return "" if slowdown is None else f", {100 * slowdown:.1f} % slower by the device's roofline"

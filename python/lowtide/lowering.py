@@ -8,10 +8,10 @@ the arena).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -64,6 +64,7 @@ class Operator:
     grad_mode: bool = False  # runs with gradients enabled
     backward: bool = False  # autograd's
     region: int = 0  # of the step, which is to run again; 0: none
+    held: list[Ref] = field(default_factory=list)  # what a variable of the program still holds while it runs
 
     def reads(self) -> Iterator[Ref]:
         """The windows it reads, those that it writes in place included."""
@@ -87,12 +88,14 @@ class Lowered:
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
 
 
-def lower(tape: Tape, runs: dict[int, TwinRun]) -> Lowered:
+def lower(tape: Tape, runs: dict[int, TwinRun], *, as_eager: bool = False) -> Lowered:
     """Composes `tape` with this step's update rules, the `runs` by optimizer.
 
-    An optimizer without a run updates after the program, eagerly: its gradients become outputs.
+    An optimizer without a run updates after the program, eagerly: its gradients become outputs. With `as_eager` updates
+    are as the optimizer itself would make them, to see what that holds: rules of list operators (`_foreach_...`) update
+    all parameters in step, not one after the other, and variables hold what they do.
     """
-    return _Lowering(tape, runs).result()
+    return _Lowering(tape, runs, as_eager).result()
 
 
 def numbers_of(runs: dict[int, TwinRun]) -> list[int | float]:
@@ -100,10 +103,25 @@ def numbers_of(runs: dict[int, TwinRun]) -> list[int | float]:
     return [number for run in runs.values() for number in run.numbers]
 
 
+class _UpdateCall(NamedTuple):
+    target: torch._ops.OpOverload
+    place: int  # of its operator; of the one before if it is a view
+    result: Ref | None
+
+
+class _LeftOver(NamedTuple):
+    """What the update of one parameter leaves to the next one of its group, if that has the same rule."""
+
+    group: int
+    rule: Sequence[torch._ops.OpOverload]
+    held: Sequence[tuple[Ref, int]]  # through which call of the next
+
+
 class _Lowering:
-    def __init__(self, tape: Tape, runs: dict[int, TwinRun]) -> None:
+    def __init__(self, tape: Tape, runs: dict[int, TwinRun], as_eager: bool) -> None:
         self.tape = tape
         self.runs = runs
+        self.as_eager = as_eager
         counts = [len(run.numbers) for run in runs.values()]
         self.first_number = dict(zip(runs, accumulate(counts, initial=0), strict=False))
         self.lowered = Lowered()
@@ -209,17 +227,60 @@ class _Lowering:
             run = self.runs.get(mark.optimizer)
             if run is None:
                 continue
+            begin = len(self.lowered.operators)
+            before: _LeftOver | None = None
             for name, gradient in mark.gradients.items():
+                parameter = self.tape.parameters[name]
                 try:
-                    template, first = run.template(self.tape.parameters[name], gradient.strides)
+                    template, first = run.template(parameter, gradient.strides)
                 except NotExpressible as error:
                     self._add_opaque_update(mark, name, gradient, str(error))
                     continue
-                self._add_update(mark, name, gradient, template, self.first_number[mark.optimizer] + first)
+                calls = self._add_update(mark, name, gradient, template, self.first_number[mark.optimizer] + first)
+                if self.as_eager:
+                    before = self._hold_over(before, mark.groups[name], calls, *run.held_over(parameter))
+            if self.as_eager:
+                self._bring_lists_together(begin)
+
+    def _hold_over(
+        self,
+        before: _LeftOver | None,
+        group: int,
+        calls: Sequence[_UpdateCall],
+        rule: Sequence[torch._ops.OpOverload],
+        through: Mapping[int, int],
+    ) -> _LeftOver:
+        """Lets the update hold what the one before leaves to it; gives what it leaves in turn.
+
+        Calls that make state come before those of the rule.
+        """
+        own = calls[len(calls) - len(rule) :]
+        if [call.target for call in own] != rule:
+            return _LeftOver(group, [], [])
+        if before is not None and (before.group, before.rule) == (group, rule):
+            for ref, call in before.held:
+                self.lowered.operators[own[call].place].held.append(ref)
+        made = ((own[call].result, last) for call, last in through.items())
+        return _LeftOver(group, rule, [(ref, last) for ref, last in made if ref is not None])
+
+    def _bring_lists_together(self, begin: int) -> None:
+        """From `begin` on: first the rules without lists, then the first call of every other rule, then the second."""
+        operators = self.lowered.operators[begin:]
+        names = [self.lowered.updates[begin + index] for index in range(len(operators))]
+        pairs = list(zip(operators, names, strict=True))
+        of_lists = {name for operator, name in pairs if operator.target._schema.name.startswith("aten::_foreach_")}
+        calls = dict.fromkeys(names, -1)
+        turns: list[int] = []
+        for name in names:
+            calls[name] += name in of_lists
+            turns.append(calls[name])
+        order = sorted(range(len(operators)), key=turns.__getitem__)
+        self.lowered.operators[begin:] = [operators[index] for index in order]
+        self.lowered.updates.update({begin + place: names[index] for place, index in enumerate(order)})
 
     def _add_update(
         self, mark: UpdateMark, name: str, gradient: Ref, template: UpdateTemplate, first_number: int
-    ) -> None:
+    ) -> list[_UpdateCall]:
         own: dict[int, tuple[int, int]] = {}  # recorded in the template -> our buffer, and what to add to offsets
 
         def window(ref: Ref) -> Ref:
@@ -232,13 +293,17 @@ class _Lowering:
             return Number(first_number + relative.index, relative.kind)
 
         begin = len(self.lowered.operators)
+        calls: list[_UpdateCall] = []
         for call in template.recording.calls:
             self._add_call(call, window, Where(mark.where.source, name), number)
+            result = window(call.results[0]) if call.results and call.results[0] else None
+            calls.append(_UpdateCall(call.target, len(self.lowered.operators) - 1, result))
         for index in range(begin, len(self.lowered.operators)):
             self.lowered.updates[index] = name
         for key, ref in template.new_state.items():
             self.lowered.new_state.append((mark.optimizer, name, key, window(ref)))
         self.lowered.dropped_state += [(mark.optimizer, name, key) for key in template.dropped_state]
+        return calls
 
     def _add_opaque_update(self, mark: UpdateMark, name: str, gradient: Ref, reason: str) -> None:
         """The rule has been proven to treat each parameter on its own, but has no template for this one."""

@@ -27,6 +27,7 @@ from .optimizer_probe import probe
 from .optimizer_snapshot import Snapshot, containers_of, run_rule
 from .optimizer_stage import Stage
 from .update_ledger import Ledger, NotExpressible, Number
+from .update_lives import held_over
 from .update_template import Rehearsed, Subject, UpdateTemplate, trace_update
 
 __all__ = ["NotExpressible", "Number", "OptimizerTwin", "TwinRun", "UpdateTemplate"]
@@ -127,6 +128,7 @@ class TwinRun:
         self._before = before
         self._ledgers = ledgers
         self._states = states
+        self._held: dict[int, tuple[list[Any], dict[int, int]]] = {}  # by class
         self._by_rule: set[int] = set()  # parameters that `update` has updated, state included
         self._open = True
 
@@ -158,6 +160,14 @@ class TwinRun:
             template = trace_update(self._before, rehearsed, subject, self._twin._fake_mode)
             self._twin._templates[key] = template
         return template, self._first[place]
+
+    def held_over(self, parameter: Parameter) -> tuple[list[Any], dict[int, int]]:
+        """What its update leaves to the next one in variables, as `update_lives` says it."""
+        place = self._class_of[id(parameter)]
+        if place not in self._held:
+            one = self._classes[place]
+            self._held[place] = held_over(self._before, self._before.groups[one.group][1], one.twin)
+        return self._held[place]
 
     def update(self, parameter: Parameter, gradient: Tensor) -> None:
         """Runs the user's rule itself on one parameter, for a rule that has no template for it."""

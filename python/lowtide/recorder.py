@@ -26,6 +26,7 @@ from .sources import user_line
 
 LIFT = torch.ops.aten.lift_fresh.default
 ITEM = torch.ops.aten._local_scalar_dense.default
+_GIVES_LENGTHS = torch.ops.aten._scaled_dot_product_flash_attention.default  # of its arguments, beside tensors
 
 
 class Ref(NamedTuple):
@@ -264,7 +265,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 results.append(self._window(leaf))
                 weak = torch._C._WeakTensorRef(leaf)  # type: ignore[attr-defined]
                 self.made.append((weak, len(self.recording.calls)))
-            elif leaf is None:
+            elif leaf is None or func is _GIVES_LENGTHS:
                 results.append(None)
             else:
                 raise CaptureError(f"{func} gives a {type(leaf).__name__}, not a tensor ({self.where().source})")

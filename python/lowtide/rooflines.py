@@ -36,6 +36,7 @@ class Device:
     memory_bytes: int
     bytes_per_second: int
     operations_per_second: Mapping[str, int]  # by dtype; float32 without tensor cores, tf32 with
+    capability: tuple[int, int]  # of CUDA: which kernels there are
     launch_ns: int = LAUNCH_NS
 
 
@@ -46,19 +47,21 @@ _AMPERE = {"float32": 19_500 * GIGA, "tf32": 156_000 * GIGA, "bfloat16": 312_000
 DEVICES = {
     device.name: device
     for device in (
-        Device("A100", 80 * GIB, 2_039 * GIGA, _AMPERE),
-        Device("A100-40", 40 * GIB, 1_555 * GIGA, _AMPERE),
+        Device("A100", 80 * GIB, 2_039 * GIGA, _AMPERE, (8, 0)),
+        Device("A100-40", 40 * GIB, 1_555 * GIGA, _AMPERE, (8, 0)),
         Device(
             "H100",
             80 * GIB,
             3_350 * GIGA,
             {"float32": 67_000 * GIGA, "tf32": 494_500 * GIGA, "bfloat16": 989_500 * GIGA, "float16": 989_500 * GIGA},
+            (9, 0),
         ),
         Device(
             "L4",
             24 * GIB,
             300 * GIGA,
             {"float32": 30_300 * GIGA, "tf32": 60_000 * GIGA, "bfloat16": 121_000 * GIGA, "float16": 121_000 * GIGA},
+            (8, 9),
         ),
     )
 }

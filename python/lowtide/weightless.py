@@ -8,12 +8,30 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 
 class _SharedMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __deepcopy__(self, memo: object) -> FakeTensorMode:
         return self  # nn.Transformer copies its layers, and tensors of two modes do not mix
+
+
+class CudaMeansCpu(TorchFunctionMode):
+    """Code that names "cuda" runs where there is none: its tensors are fake ones on the CPU."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.cuda:
+            return args[0]
+        return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
+
+
+def _on_cpu(argument: Any) -> Any:
+    if isinstance(argument, (str, torch.device)) and str(argument).partition(":")[0] == "cuda":
+        return torch.device("cpu")
+    return argument
 
 
 @contextmanager
@@ -23,13 +41,20 @@ def building() -> Iterator[None]:
     def keep(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
         return tensor
 
-    own = nn.init._no_grad_trunc_normal_
+    def swap(tensor: torch.Tensor, other: torch.Tensor) -> None:
+        if isinstance(tensor, FakeTensor):
+            tensor.data = other.data
+        else:
+            own_swap(tensor, other)  # type: ignore[no-untyped-call]
+
+    own_draw, own_swap = nn.init._no_grad_trunc_normal_, torch.utils.swap_tensors
     nn.init._no_grad_trunc_normal_ = keep  # draws again until values are in range
+    torch.utils.swap_tensors = swap  # refuses what is weakly referenced, as fake tensors are: `model.to(...)`
     try:
-        with _SharedMode(allow_non_fake_inputs=True):
+        with _SharedMode(allow_non_fake_inputs=True), CudaMeansCpu():
             yield
     finally:
-        nn.init._no_grad_trunc_normal_ = own
+        nn.init._no_grad_trunc_normal_, torch.utils.swap_tensors = own_draw, own_swap
 
 
 @contextmanager

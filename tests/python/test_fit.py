@@ -1,6 +1,7 @@
 """Will it fit: what is said of a device that is not here, beside what steps take that are."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import lowtide
-from lowtide import _core
+from lowtide import _core, assembly, fit_question, fitting
 from lowtide.fit_report import EXPANDABLE, Infeasible, Planned
 from lowtide.largest import LIMIT, largest_that_fits
 
@@ -55,7 +56,7 @@ def ask(rows: int = 1024, **options) -> lowtide.FitReport:
 
 
 def test_the_step_that_fits_as_it_is() -> None:
-    report = ask(device="L4", reserve="1GiB", largest_batch=False)
+    report = ask(device="L4", reserve="1GiB", largest=False)
     assert report.fits and report.plain.fits and report.planned.fits and report.budget is None
     assert report.plain.live_bytes <= report.plain.allocated_bytes <= report.plain.reserved_bytes
     assert report.planned.total_bytes == report.planned.resident_bytes + report.planned.arena_bytes
@@ -65,8 +66,9 @@ def test_the_step_that_fits_as_it_is() -> None:
     assert report.next_steps[0].startswith("run it as it is: 22.")
 
 
-def test_predictions_are_what_steps_take() -> None:
-    report = ask(device="L4", largest_batch=False)
+@pytest.mark.parametrize("device", ["24GiB", "cpu"])
+def test_predictions_are_what_steps_take(device: str) -> None:
+    report = ask(device=device, largest=False)
     model = network()
     step, optimizer = training(model)
     compiled = lowtide.compile(step, model=model, optimizer=optimizer, keep_grads=False)
@@ -84,29 +86,122 @@ def test_predictions_are_what_steps_take() -> None:
     compiled.close()
 
 
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    def about(device: str) -> lowtide.FitReport:
+        arguments = {"model": model, "optimizer": optimizer, "example": (torch.randn(4, 8, 32, 32),)}
+        return lowtide.fit(step, device=device, reserve=0, **arguments)
+
+    taken = []
+    own = assembly.take_profile
+
+    def take(*arguments):
+        taken.append(arguments[0])
+        return own(*arguments)
+
+    monkeypatch.setattr(assembly, "take_profile", take)
+    elsewhere = about("24GiB")
+    assert not taken, "nothing is computed"
+    here = about("CPU")
+    assert torch.ops.aten.convolution_backward.default in taken and here.device == "cpu"
+    assert here.plain.live_bytes > elsewhere.plain.live_bytes, "workspaces of convolutions"
+    assert here.planned.total_bytes > elsewhere.planned.total_bytes
+    assert here.planned.seconds is not None and here.planned.slowdown == 0
+    assert here.capacity_bytes > 2**30
+    assert "PyTorch    fits: " in str(here) and "alive at once" in str(here) and "CUDA" not in str(here)
+    assert "largest not looked for: on a CPU operators run to be known" in str(here)
+    monkeypatch.setattr(fitting, "_memory_here", lambda: here.planned.total_bytes - 1)
+    small = about("cpu")
+    assert not small.plain.fits and not small.planned.fits and small.budget is not None
+    assert small.plain.stopped_at is None and not small.plain.fits_expandable
+
+
 def test_gradients_are_there_until_all_parameters_are_updated() -> None:
     model = network()
     step, optimizer = training(model)
     few = example(4)  # so that the peak is where parameters are updated
     kept, dropped = (
-        lowtide.fit(function, model=model, optimizer=optimizer, example=few, device="L4", largest_batch=False)
+        lowtide.fit(function, model=model, optimizer=optimizer, example=few, device="L4", largest=False)
         for function in (step, dropping(step, optimizer))
     )
     assert kept.plain == dropped.plain
     assert kept.planned == dropped.planned, "keep_grads=False"
+    assert ", with keep_grads=False\n" in str(kept)
     gradients = sum(p.numel() * p.element_size() for p in model.parameters())
     assert kept.plain.live_bytes > kept.planned.resident_bytes + gradients
 
 
+def updating(**options):
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+    optimizer = torch.optim.Adam(model.parameters(), **options)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    x = torch.randn(4, 256)  # so few rows that the peak is at the update
+    return step, {"model": model, "optimizer": optimizer, "example": (x,), "reserve": 0, "largest": False}
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_update_of_lists_takes_what_is_predicted(foreach: bool) -> None:
+    step, options = updating(foreach=foreach)
+    predicted = lowtide.fit(step, device="1GiB", **options).plain.live_bytes
+    for _ in range(2):
+        options["optimizer"].zero_grad()
+        with lowtide.measure() as used:
+            step(*options["example"])
+    state = 3 * sum(p.nbytes for p in options["model"].parameters())  # with both moments of Adam
+    assert used.peak_bytes + state + options["example"][0].nbytes == pytest.approx(predicted, rel=0.01)
+
+
+def test_updates_of_all_parameters_are_the_default_of_a_gpu() -> None:
+    live = {}
+    for foreach, device in ((None, "1GiB"), (None, "L4"), (False, "L4"), (True, "L4")):
+        step, options = updating(foreach=foreach)
+        live[foreach, device] = lowtide.fit(step, device=device, **options).plain.live_bytes
+    assert live[None, "L4"] == live[True, "L4"] > live[False, "L4"] == live[None, "1GiB"]
+    matrices = sum(p.nbytes for p in options["model"].parameters())
+    # A square root for every parameter, instead of two temporaries of the largest.
+    assert live[None, "L4"] - live[None, "1GiB"] == pytest.approx(matrices - 2 * matrices / 8, rel=0.02)
+
+
+def test_reports_say_whose_operators_they_are_of(monkeypatch) -> None:
+    step, options = updating()
+    assert any("those that PyTorch takes on a GPU" in note for note in lowtide.fit(step, device="L4", **options).notes)
+    wanted = lowtide.fit(step, device="1GiB", **options)
+    assert any(note.startswith("operators are those of a CPU") for note in wanted.notes)
+
+    @contextmanager
+    def refusing(_optimizers, _device):
+        raise lowtide.CaptureError("no fake of a fused kernel")
+        yield
+
+    monkeypatch.setattr(fit_question, "gpu_operators", refusing)
+    report = lowtide.fit(step, device="L4", **options)
+    assert report.plain.live_bytes == wanted.plain.live_bytes
+    assert any(note.endswith("with those of a GPU: no fake of a fused kernel") for note in report.notes)
+
+
 def test_a_plan_and_a_budget_where_pytorch_does_not_fit() -> None:
-    free = ask(device="80GiB", largest_batch=False)
-    planned = ask(device=free.planned.total_bytes, largest_batch=False)
+    free = ask(device="80GiB", largest=False)
+    planned = ask(device=free.planned.total_bytes, largest=False)
     assert planned.fits and not planned.plain.fits and planned.planned.fits and planned.budget is None
     assert any("lowtide.compile(step" in step and "memory_budget" not in step for step in planned.next_steps)
     assert planned.plain.stopped_at is not None and "test_fit.py:" in planned.plain.stopped_at
 
     budget = int(0.9 * free.planned.total_bytes)
-    report = ask(device=budget, largest_batch=False)
+    report = ask(device=budget, largest=False)
     assert report.fits and not report.planned.fits and isinstance(report.budget, Planned)
     assert report.budget.total_bytes <= budget
     assert report.budget.seconds is None and report.budget.slowdown is None, "no device, no times"
@@ -114,7 +209,7 @@ def test_a_plan_and_a_budget_where_pytorch_does_not_fit() -> None:
 
 
 def test_the_advice_can_be_followed() -> None:
-    free = ask(device="80GiB", largest_batch=False)
+    free = ask(device="80GiB", largest=False)
     budget = int(0.9 * free.planned.total_bytes)
     model = network()
     step, optimizer = training(model)
@@ -125,8 +220,8 @@ def test_the_advice_can_be_followed() -> None:
 
 
 def test_times_of_a_known_device_say_how_much_slower() -> None:
-    free = ask(device="L4", largest_batch=False)
-    report = ask(device="L4", reserve=24 * 2**30 - int(0.85 * free.planned.total_bytes), largest_batch=False)
+    free = ask(device="L4", largest=False)
+    report = ask(device="L4", reserve=24 * 2**30 - int(0.85 * free.planned.total_bytes), largest=False)
     assert isinstance(report.budget, Planned) and report.budget.slowdown is not None
     assert 0 < report.budget.slowdown < 0.5
     assert "slower by the device's roofline" in str(report)
@@ -198,10 +293,92 @@ def test_largest_of_what_never_or_always_fits() -> None:
     assert largest_that_fits(lambda number: (True, 10), 50, [32]) == LIMIT
 
 
+@pytest.mark.parametrize("ceiling", [700, 900, 1300, 5000])
+def test_largest_where_some_cannot_be_told(ceiling: int) -> None:
+    asked = []
+
+    def probe(number: int) -> tuple[bool, int | None]:
+        asked.append(number)
+        return (40 * number <= 50_000, 40 * number) if number <= ceiling else (False, None)
+
+    assert largest_that_fits(probe, 50_000, [8]) == min(ceiling, 1250)
+    assert len(set(asked)) == len(asked) <= 14
+
+
+class Tokens(nn.Module):
+    """Knows places up to a limit, and scores every pair of tokens."""
+
+    def __init__(self, places: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 32)
+        self.places = nn.Parameter(torch.zeros(places, 32))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.table(tokens) + self.places[: tokens.shape[1]]
+        return ((x @ x.transpose(1, 2)).softmax(-1) @ x).square().mean()
+
+
+def make_tokens(places: int) -> dict[str, object]:
+    model = Tokens(places)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(tokens: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(tokens).backward()
+        optimizer.step()
+
+    def tokens(batch: int, length: int) -> tuple[torch.Tensor]:
+        return (torch.zeros(batch, length, dtype=torch.long),)
+
+    sizes = {"batch": 4, "length": 100}
+    return {"function": step, "model": model, "optimizer": optimizer, "example": tokens, **sizes}
+
+
+def test_the_largest_length_fits_and_the_next_does_not() -> None:
+    about = {"device": "16MiB", "reserve": 0}
+    report = lowtide.fit(lambda: make_tokens(5000), **about)
+    batch, length = report.largest_batch, report.largest_length
+    assert (report.batch, report.length) == (4, 100) and batch is not None and length is not None
+    assert 4 < batch.plain < batch.planned and 100 < length.plain < length.planned and not length.refused
+    assert (batch.step, length.step) == (1, 4) and length.plain % 4 == length.planned % 4 == 0
+    for kind in ("plain", "planned"):
+        for name, largest in (("batch", batch), ("length", length)):
+            for more in (0, largest.step):
+                size = {"batch": 4, "length": 100, name: getattr(largest, kind) + more}
+                other = lowtide.fit(lambda: make_tokens(5000), largest=False, **about, **size)
+                assert (other.batch, other.length) == tuple(size.values())
+                assert getattr(other, kind).fits is not bool(more)
+    said = str(report)
+    assert said.startswith("device     a device: 16.00 MiB, of which 0 B set aside, batch 4, length 100\n")
+    assert f"\nlength     largest: PyTorch {length.plain}, planned {length.planned}, " in said
+    assert f"or raise the length, to at most {length.plain}" in report.next_steps
+
+
+def test_lengths_that_a_step_does_not_take_do_not_fit() -> None:
+    report = lowtide.fit(lambda: make_tokens(128), device="16MiB", reserve=0)
+    length = report.largest_length
+    assert length is not None and length.plain == length.planned == length.budget == 128
+    assert length.refused.startswith("at batch 4, length 132: ") and "test_fit.py:" in length.refused
+    assert f"\n           cannot be captured {length.refused}\n" in str(report)
+    with pytest.raises(lowtide.CaptureError, match="at batch 4, length 200: "):
+        lowtide.fit(lambda: make_tokens(128), device="16MiB", reserve=0, length=200)
+
+    def choosy(batch: int, length: int) -> tuple[torch.Tensor]:
+        if length > 111:
+            raise ValueError("no more than 111")
+        return (torch.zeros(batch, length, dtype=torch.long),)
+
+    report = lowtide.fit(lambda: {**make_tokens(128), "example": choosy}, device="16MiB", reserve=0)
+    assert report.largest_length is not None and report.largest_length.planned == 108
+    assert report.largest_length.refused == "at batch 4, length 112: the example fails: ValueError: no more than 111"
+    with pytest.raises(TypeError, match="a length needs an example that is a function of both"):
+        ask(5, length=3, device="L4")
+
+
 def test_the_batch_is_found_or_asked_for() -> None:
-    found = ask(48, device="1GiB", largest_batch=False)
-    given = ask(example=example, batch=48, device="1GiB", largest_batch=False)
-    other = ask(5, batch=48, device="1GiB", largest_batch=False)
+    found = ask(48, device="1GiB", largest=False)
+    given = ask(example=example, batch=48, device="1GiB", largest=False)
+    other = ask(5, batch=48, device="1GiB", largest=False)
     assert found == given == other and found.batch == 48
     with pytest.raises(TypeError, match="needs a batch to ask for"):
         ask(example=example, device="1GiB")
@@ -219,7 +396,7 @@ def test_the_batch_is_found_or_asked_for() -> None:
 
 
 def test_a_model_without_weights() -> None:
-    wanted = ask(48, device="L4", largest_batch=False)
+    wanted = ask(48, device="L4", largest=False)
     for place in (FakeTensorMode(), torch.device("meta")):
         with place:
             model = network()
@@ -227,7 +404,7 @@ def test_a_model_without_weights() -> None:
         step, optimizer = training(model)
         before = [*model.parameters(), *optimizer.param_groups[0]["params"]]
         report = lowtide.fit(
-            step, model=model, optimizer=optimizer, example=inputs, device="L4", reserve=0, largest_batch=False
+            step, model=model, optimizer=optimizer, example=inputs, device="L4", reserve=0, largest=False
         )
         assert report == wanted
         after = [*model.parameters(), *optimizer.param_groups[0]["params"]]
@@ -241,13 +418,61 @@ def make() -> dict[str, object]:
 
 
 def test_a_function_that_makes_it_all() -> None:
-    wanted = ask(48, device="L4", largest_batch=False)
+    wanted = ask(48, device="L4", largest=False)
     with lowtide.measure() as used:
-        assert lowtide.fit(make, device="L4", reserve=0, largest_batch=False) == wanted
+        assert lowtide.fit(make, device="L4", reserve=0, largest=False) == wanted
     assert used.peak_bytes < 64 * 1024, "no weights"
-    assert lowtide.fit(make, device="L4", batch=7, largest_batch=False).batch == 7
-    with pytest.raises(TypeError, match="is to return a dict of function, model, optimizer, example, batch"):
+    assert lowtide.fit(make, device="L4", batch=7, largest=False).batch == 7
+    with pytest.raises(TypeError, match="is to return a dict of function, model, optimizer, example, batch, length"):
         lowtide.fit(lambda: 3, device="L4")
+
+
+def test_models_that_are_converted_as_they_are_built() -> None:
+    def build(convert, *, optimizer_first: bool = False):
+        def make_converted() -> dict[str, object]:
+            model = network()
+            model = model if optimizer_first else convert(model)
+            step, optimizer = training(model)
+            if optimizer_first:
+                assert convert(model) is model
+
+            def inputs(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+                x, y = example(batch)
+                return x.to(model[0].weight.dtype), y
+
+            return {"function": step, "model": model, "optimizer": optimizer, "example": inputs, "batch": 48}
+
+        return make_converted
+
+    def ask_about(make_one) -> lowtide.FitReport:
+        return lowtide.fit(make_one, device="L4", reserve=0, largest=False)
+
+    single = ask_about(build(lambda model: model))
+    assert ask_about(build(lambda model: model.to("cpu"))) == single
+    first, last = (ask_about(build(nn.Module.bfloat16, optimizer_first=early)) for early in (True, False))
+    assert first == last
+    assert first.planned.resident_bytes == pytest.approx(single.planned.resident_bytes / 2, rel=0.01)
+
+
+def test_code_that_names_the_gpu() -> None:
+    def make_on_cuda() -> dict[str, object]:
+        model = network().cuda()
+        with torch.device("cuda"):
+            scale = torch.ones(64)
+        step, optimizer = training(model.to("cuda:0"))
+
+        def moving(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return step(x.to("cuda", non_blocking=True), y.cuda()).cpu()
+
+        def inputs(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.randn(batch, 64, device="cuda") * scale, torch.randint(
+                10, (batch,), device=torch.device("cuda")
+            )
+
+        return {"function": moving, "model": model, "optimizer": optimizer, "example": inputs, "batch": 48}
+
+    wanted = lowtide.fit(make, device="L4", largest=False)
+    assert lowtide.fit(make_on_cuda, device="L4", largest=False) == wanted
 
 
 def test_models_whose_initial_values_are_drawn_until_they_fit() -> None:
@@ -277,13 +502,13 @@ def test_what_is_refused() -> None:
 
 
 def test_settings_of_the_allocator() -> None:
-    plain, expandable = (ask(4000, device="L4", allocator=s, largest_batch=False) for s in ("", EXPANDABLE))
+    plain, expandable = (ask(4000, device="L4", allocator=s, largest=False) for s in ("", EXPANDABLE))
     assert plain.plain.live_bytes == expandable.plain.live_bytes
     assert plain.plain.allocated_bytes > expandable.plain.allocated_bytes, "large blocks are split more often"
 
 
 def test_as_plain_data() -> None:
-    report = ask(device="L4", largest_batch=False)
+    report = ask(device="L4", largest=False)
     data = json.loads(json.dumps(report.to_dict()))
     assert data["fits"] is True and data["plain"]["reserved_bytes"] == report.plain.reserved_bytes
     assert data["next_steps"] == list(report.next_steps)

@@ -7,6 +7,7 @@ import pytest
 import fit_measured
 import fit_table
 import zoo
+import zoo_measured
 
 FULL = os.environ.get("LOWTIDE_ZOO") == "all"
 
@@ -20,5 +21,7 @@ def test_the_zoo_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_predicted_peaks_are_near_measured_ones() -> None:
-    for name, sides in fit_measured.print_table(["alexnet", "roberta_base"]).items():
+    workspaces, variables = ["resnet3d_18", "unet", "unet_plus_plus", "lstm_seq2seq"], ["bert_base", "gpt2"]
+    models = [*zoo.names(), *zoo_measured.FULL] if FULL else ["alexnet", *workspaces, *variables]
+    for name, sides in fit_measured.print_table(models).items():
         assert all(side.near for side in sides), name

@@ -55,10 +55,10 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
 
 def test_it_says_what_python_says(maker: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target in ("maker.py:make", "maker:make"):
-        code, data = answer(capsys, target, "--device", "L4", "--one-batch")
-        report = lowtide.fit(fit_program.load(target), device="L4", largest_batch=False)
+        code, data = answer(capsys, target, "--device", "L4", "--one-size")
+        report = lowtide.fit(fit_program.load(target), device="L4", largest=False)
         assert (code, data) == (0, {"ok": True, **json.loads(json.dumps(report.to_dict()))})
-        assert fit_program.run([target, "--device", "L4", "--one-batch"]) == 0
+        assert fit_program.run([target, "--device", "L4", "--one-size"]) == 0
         assert capsys.readouterr().out == f"{report}\n"
 
 
@@ -70,8 +70,18 @@ def test_options_reach_it(maker: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert data["largest_batch"]["slowdown"] == 0.5 and data["keep_grads"] is True
 
 
+def test_a_length_is_asked_for(maker: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = maker.read_text().replace("(torch.randn(32, 64),)", "lambda batch, length: torch.randn(batch, length, 64)")
+    maker.write_text(text.replace('"example": ', '"batch": 2, "length": 3, "example": '))
+    for options, wanted in ((["--one-size"], (2, 3)), (["--length", "5"], (2, 5))):
+        code, data = answer(capsys, "maker.py:make", "--device", "24MiB", "--reserve", "1MiB", *options)
+        assert (code, data["batch"], data["length"]) == (0, *wanted)
+        assert (data["largest_length"] is None) is (options == ["--one-size"])
+    assert 5 < data["largest_length"]["plain"] <= data["largest_length"]["planned"]
+
+
 def test_what_does_not_fit_has_an_exit_code(maker: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, data = answer(capsys, "maker.py:make", "--device", "4KiB", "--reserve", "0", "--one-batch")
+    code, data = answer(capsys, "maker.py:make", "--device", "4KiB", "--reserve", "0", "--one-size")
     assert (code, data["ok"], data["fits"]) == (3, True, False)
 
 
@@ -106,7 +116,7 @@ def test_the_lowtide_program_finds_it(maker: Path, tmp_path: Path) -> None:
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m lowtide.fit_program "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     path = os.pathsep.join([str(script.parent), PATH])
-    done = run("fit", "maker.py:make", "--device", "L4", "--one-batch", cwd=tmp_path, path=path)
+    done = run("fit", "maker.py:make", "--device", "L4", "--one-size", cwd=tmp_path, path=path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("device     L4: 24.00 GiB, of which 1.00 GiB set aside, batch 32\nPyTorch    fits: ")
     assert "  fit: say whether" in run("--help", cwd=tmp_path).stdout
