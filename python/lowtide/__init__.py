@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .fitting import fit
     from .measuring import measure
     from .oom import OomReport, explain_oom
+    from .replaying import Replay, ReplayStats, replay
 
 check_torch()
 
@@ -48,6 +49,8 @@ __all__ = [
     "MemoryGuardError",
     "OomReport",
     "Plan",
+    "Replay",
+    "ReplayStats",
     "__version__",
     "capture",
     "compile",
@@ -58,6 +61,7 @@ __all__ = [
     "measure",
     "plan",
     "recompute",
+    "replay",
     "verify",
 ]
 
@@ -65,11 +69,14 @@ __all__ = [
 _NEEDS_TORCH = {
     "CompiledStep": ".compiling",
     "OomReport": ".oom",
+    "Replay": ".replaying",
+    "ReplayStats": ".replaying",
     "capture": ".capturing",
     "compile": ".compiling",
     "fit": ".fitting",
     "explain_oom": ".oom",
     "measure": ".measuring",
+    "replay": ".replaying",
 }
 
 

@@ -218,6 +218,12 @@ class CachingAllocator(_AllocatorStats):
 
     def free(self, request: int) -> None: ...
     def empty_cache(self) -> None: ...
+    def play(self, events: Sequence[tuple[int, int]], iterations: int) -> float:
+        """Requests, each by a number of the caller's with its size, 0 for its release, over and over.
+
+        Gives the nanoseconds that the last iteration took.
+        """
+
     def block(self, request: int) -> tuple[int, int, int] | None:
         """Segment, offset there and size; ``None`` for no bytes, and for what is freed."""
 
@@ -242,6 +248,21 @@ def run_eager(graph: Graph, settings: str = "", capacity: int | None = None, ite
     """Run a graph in program order through a :class:`CachingAllocator`, everything freed after its last use.
 
     Gradients live until the next iteration; see ``eager.h``.
+    """
+
+def lay_out(
+    begins: Sequence[int],
+    ends: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    fixed: Sequence[int],
+    algorithm: str,
+    steps: int,
+) -> tuple[list[int], int, int, str]:
+    """Pack items that live from step ``begins[i]`` up to ``ends[i]``, without a graph: see ``layout.h``.
+
+    The first items have the offsets that are ``fixed``. Gives offsets, the arena's bytes, bytes that are proven to be
+    needed, and the algorithm that made it.
     """
 
 class Watch:

@@ -22,6 +22,90 @@ class Meter:
     def close(self) -> None: ...
     def read(self) -> tuple[int, int, int, int]:
         """Live ordinary bytes, arena bytes, peak of their sum, allocations."""
+    def mark(self) -> tuple[int, int]:
+        """Bytes that are there and their peak since the last mark; the next peak begins here."""
+    def limit(self, bytes: int | None) -> None:
+        """A request that would raise the bytes above this raises torch.OutOfMemoryError; None for no limit."""
+
+class Recording:
+    """The requests of one iteration of eager code, in their sequence; lives are counted in requests."""
+
+    def __init__(
+        self, bytes: Sequence[int], begins: Sequence[int], ends: Sequence[int], stays: Sequence[bool]
+    ) -> None: ...
+    @property
+    def bytes(self) -> list[int]: ...
+    @property
+    def begins(self) -> list[int]: ...
+    @property
+    def ends(self) -> list[int]: ...
+    @property
+    def stays(self) -> list[bool]:
+        """Whether it was alive when the iteration ended."""
+
+    @property
+    def ops(self) -> list[str]:
+        """The operators that made the requests, ``""`` for none; empty if nobody looked."""
+
+    def actions(self) -> list[tuple[int, bool]]:
+        """What to do one after the other: a request, and whether it is made or released."""
+
+    def __len__(self) -> int: ...
+
+class Script:
+    """Where each request of an iteration is served: an offset of the arena, or -1 for outside."""
+
+    def __init__(self, recording: Recording, offsets: Sequence[int]) -> None: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    @property
+    def offsets(self) -> list[int]: ...
+    def __len__(self) -> int: ...
+
+class ReplayOutcome:
+    """What happened in an iteration: see ``replay/server.h``."""
+
+    @property
+    def hits(self) -> int: ...
+    @property
+    def outside(self) -> int: ...
+    @property
+    def misses(self) -> int: ...
+    @property
+    def departed_at(self) -> int:
+        """The first request that was not served as the script has it; -1 if all were."""
+
+    @property
+    def unplanned(self) -> int:
+        """Requests made without a script."""
+
+    @property
+    def escaped(self) -> int: ...
+    @property
+    def blocked(self) -> bool:
+        """Whether something that had escaped before was in the way."""
+
+class EagerReplay:
+    """Iterations of eager code, served from one arena: see ``eager_replay.h``."""
+
+    def start(self) -> bool: ...
+    def stop(self) -> None: ...
+    def set_paused(self, paused: bool) -> None: ...
+    def spill_to(self, folder: str) -> None: ...
+    def set_arena(self, bytes: int) -> None: ...
+    def begin(self, variants: Sequence[Script], smaller: bool, record: bool) -> None: ...
+    def finish(self) -> ReplayOutcome: ...
+    def take_recording(self) -> Recording: ...
+    @property
+    def requests_elsewhere(self) -> int: ...
+    @property
+    def blocks_left_behind(self) -> int: ...
+
+def eager_replay() -> EagerReplay:
+    """That of the process."""
+
+def time_allocations(recording: Recording, script: Script, rounds: int) -> tuple[float, float]:
+    """Nanoseconds of all requests and releases by themselves: PyTorch's own allocator, and the script."""
 
 class ReplayStats:
     """What happened while the last step was replayed."""

@@ -20,7 +20,7 @@ from typing import Any, TypedDict, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import _core, _torch
+from . import _core, _torch, active_replay
 from .capturing import optimizers_of
 from .errors import CaptureError, InfeasibleError, add_note
 from .explaining import CaptureRecord, count, describe, explain_captures, explain_miss
@@ -127,7 +127,7 @@ class CompiledStep:
             self._eager_calls += 1
             self._warn_around(around)
             return self._function(*args, **kwargs)
-        with _running, signals_held:
+        with _running, signals_held, active_replay.paused():
             watch = Stopwatch()
             leaves, structure = flatten((args, kwargs))
             for _ in range(2):  # a stale binding is captured again, once

@@ -35,6 +35,7 @@
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
 #include "order/model_program.h"
+#include "packing.h"
 #include "plan/items.h"
 #include "plan/roam_layout.h"
 #include "plan/traded.h"
@@ -419,6 +420,7 @@ NB_MODULE(_core, m) {
   bind_plan(m);
   bind_watch(m);
   bind_eager(m);
+  bind_packing(m);
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
         "watching"_a = nb::none());

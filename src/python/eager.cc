@@ -1,13 +1,19 @@
 #include "lowtide/eager.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "eager.h"
 #include "raise.h"
@@ -52,6 +58,26 @@ nb::dict to_dict(const OutOfMemory& full) {
   return fields;
 }
 
+// Requests by number with their sizes, 0 for a release, over and over; the nanoseconds that the last time took.
+double play(CachingAllocator& allocator, const std::vector<std::pair<std::uint32_t, std::uint64_t>>& events,
+            std::size_t iterations) {
+  std::vector<RequestId> given;
+  for (const auto& [request, size] : events) given.resize(std::max<std::size_t>(given.size(), request + 1));
+  double nanos = 0;
+  for (std::size_t i = 0; i < iterations; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const auto& [request, size] : events) {
+      if (size != 0) {
+        given[request] = take(allocator.allocate(Bytes(size)));
+      } else {
+        take(allocator.free(given[request]));
+      }
+    }
+    nanos = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+  }
+  return nanos;
+}
+
 void bind_allocator(nb::module_& m) {
   nb::class_<CachingAllocator> bound(m, "CachingAllocator");
   bound
@@ -69,6 +95,7 @@ void bind_allocator(nb::module_& m) {
           "free", [](CachingAllocator& self, std::uint32_t request) { take(self.free(RequestId(request))); },
           "request"_a)
       .def("empty_cache", &CachingAllocator::empty_cache)
+      .def("play", play, "events"_a, "iterations"_a)
       .def(
           "block",
           [](const CachingAllocator& self, std::uint32_t request) {

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "arena.h"
+#include "eager_replay.h"
 
 namespace lowtide::torch_runtime {
 namespace {
@@ -17,12 +18,14 @@ struct alignas(64) Header {
   std::int64_t bytes;
   std::uint64_t serial;
   std::uint64_t unplanned_in;  // the step whose plan did not foresee this block, or 0
+  bool spilled;                // to a file, see spill_file.h
 };
 static_assert(sizeof(Header) == 64);
 
 std::atomic<std::uint64_t> next_serial{1};
 std::atomic<std::uint64_t> next_step{1};
 std::atomic<int> open_meters{0};
+std::atomic<int> limited_meters{0};
 std::mutex meters_mutex;
 std::vector<Meter*>& meters() {
   static auto* list = new std::vector<Meter*>;
@@ -36,9 +39,29 @@ std::vector<std::pair<void*, std::int64_t>>& escaped() {
   return *list;
 }
 
-thread_local std::vector<RecordedEvent>* recording = nullptr;
-thread_local Keeping* keeping = nullptr;
-thread_local Replay* replaying = nullptr;
+// What is asked of the allocator for one thread. Together, because finding a thread's own is what takes time.
+struct PerThread {
+  std::vector<RecordedEvent>* recording = nullptr;
+  Keeping* keeping = nullptr;
+  Replay* replaying = nullptr;
+  EagerReplay* eager = nullptr;
+
+  // Not while an operator is profiled, or a compiled step runs, in the middle of an eager iteration.
+  bool is_eager() const {
+    return eager != nullptr && replaying == nullptr && keeping == nullptr && recording == nullptr;
+  }
+};
+thread_local PerThread this_thread;
+
+void check_limits(std::int64_t bytes) {
+  if (limited_meters.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(meters_mutex);
+  for (const Meter* meter : meters()) {
+    const std::int64_t there = meter->live_bytes + meter->arena_bytes();
+    TORCH_CHECK_WITH(OutOfMemoryError, there <= meter->limit_bytes - bytes, "Lowtide: ", bytes, " bytes more than the ",
+                     there, " that are there would exceed the limit of ", meter->limit_bytes);
+  }
+}
 
 void count_allocation(std::int64_t bytes) {
   if (open_meters.load(std::memory_order_relaxed) == 0) return;
@@ -46,24 +69,25 @@ void count_allocation(std::int64_t bytes) {
   for (Meter* meter : meters()) {
     meter->live_bytes += bytes;
     meter->allocations += 1;
-    meter->peak_bytes = std::max(meter->peak_bytes, meter->live_bytes + meter->arena_bytes);
+    meter->peak_bytes = std::max(meter->peak_bytes, meter->live_bytes + meter->arena_bytes());
   }
 }
 
-void count_free(const Header& header) {
+void count_free(std::int64_t bytes, std::uint64_t serial) {
   if (open_meters.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
-    if (header.serial >= meter->opened_at) meter->live_bytes -= header.bytes;
+    if (serial >= meter->opened_at) meter->live_bytes -= bytes;
   }
 }
 
-void count_served(std::int64_t end) {
+void count_served(ArenaKind kind, std::int64_t end) {
   if (open_meters.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
-    meter->arena_bytes = std::max(meter->arena_bytes, end);
-    meter->peak_bytes = std::max(meter->peak_bytes, meter->live_bytes + meter->arena_bytes);
+    std::int64_t& arena = meter->arenas[static_cast<std::size_t>(kind)];
+    arena = std::max(arena, end);
+    meter->peak_bytes = std::max(meter->peak_bytes, meter->live_bytes + meter->arena_bytes());
   }
 }
 
@@ -71,6 +95,7 @@ void count_served(std::int64_t end) {
 
 // A kept block of this size, or null.
 void* take_kept(std::size_t bytes) {
+  Keeping* keeping = this_thread.keeping;
   if (keeping == nullptr) return nullptr;
   auto& blocks = keeping->blocks_;
   const auto found = std::find_if(blocks.begin(), blocks.end(), [&](void* block) {
@@ -84,18 +109,23 @@ void* take_kept(std::size_t bytes) {
 
 // Whether a block that is freed was kept.
 bool keep(void* block) {
-  if (keeping == nullptr) return false;
-  keeping->blocks_.push_back(block);
+  if (this_thread.keeping == nullptr) return false;
+  this_thread.keeping->blocks_.push_back(block);
   return true;
 }
 
 namespace {
 
-void* allocate_ordinary(std::size_t bytes, std::uint64_t unplanned_in) {
-  void* kept = take_kept(bytes);
-  auto* header = static_cast<Header*>(kept != nullptr ? kept : c10::alloc_cpu(bytes + sizeof(Header)));
+void* allocate_ordinary(std::size_t bytes, std::uint64_t unplanned_in, SpillFile* spill = nullptr) {
   const auto size = static_cast<std::int64_t>(bytes);
-  *header = {size, next_serial.fetch_add(1, std::memory_order_relaxed), unplanned_in};
+  check_limits(size);
+  void* block = take_kept(bytes);
+  if (block == nullptr) {
+    const std::size_t all = bytes + sizeof(Header);
+    block = spill != nullptr ? spill->allocate(all) : c10::alloc_cpu(all);
+  }
+  auto* header = static_cast<Header*>(block);
+  *header = {size, next_serial.fetch_add(1, std::memory_order_relaxed), unplanned_in, spill != nullptr};
   count_allocation(size);
   c10::profiledCPUMemoryReporter().New(header + 1, bytes);
   return header + 1;
@@ -115,20 +145,42 @@ class ReplayingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    void* address = nullptr;
-    bool planned_outside = false;
-    if (replaying != nullptr) address = replaying->serve(bytes, &planned_outside);
-    if (address == nullptr) {
-      const bool unplanned = replaying != nullptr && !planned_outside;
-      if (unplanned) replaying->count_unplanned(static_cast<std::int64_t>(bytes));
-      address = allocate_ordinary(bytes, unplanned ? replaying->step_ : 0);
-    }
-    if (recording != nullptr) recording->push_back({true, static_cast<std::int64_t>(bytes), address});
+    const PerThread& thread = this_thread;
+    void* address = thread.is_eager() ? allocate_eagerly(*thread.eager, bytes) : allocate_planned(thread, bytes);
     return {address, address, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
     default_copy_data(destination, source, count);
+  }
+
+ private:
+  static void* allocate_eagerly(EagerReplay& eager, std::size_t bytes) {
+    const auto size = static_cast<std::int64_t>(bytes);
+    void* address = eager.serve(size);
+    if (address != nullptr) {
+      count_served(ArenaKind::replayed, eager.highest_end());
+    } else {
+      address = allocate_ordinary(bytes, 0, eager.spill_for(bytes));
+    }
+    if (eager.is_recording()) eager.note_request(address, size);
+    return address;
+  }
+
+  static void* allocate_planned(const PerThread& thread, std::size_t bytes) {
+    void* address = nullptr;
+    bool planned_outside = false;
+    Replay* replaying = thread.replaying;
+    if (replaying != nullptr) address = replaying->serve(bytes, &planned_outside);
+    if (address == nullptr) {
+      const bool unplanned = replaying != nullptr && !planned_outside;
+      if (unplanned) replaying->count_unplanned(static_cast<std::int64_t>(bytes));
+      address = allocate_ordinary(bytes, unplanned ? replaying->step_ : 0);
+      EagerReplay* eager = EagerReplay::if_made();
+      if (eager != nullptr && eager->is_running() && thread.eager == nullptr) eager->count_elsewhere();
+    }
+    if (thread.recording != nullptr) thread.recording->push_back({true, static_cast<std::int64_t>(bytes), address});
+    return address;
   }
 };
 
@@ -151,7 +203,9 @@ void open_meter(Meter* meter) {
 
 void close_meter(Meter* meter) {
   const std::lock_guard lock(meters_mutex);
-  if (std::erase(meters(), meter) > 0) open_meters.fetch_sub(1);
+  if (std::erase(meters(), meter) == 0) return;
+  open_meters.fetch_sub(1);
+  if (meter->limit_bytes != Meter::kNoLimit) limited_meters.fetch_sub(1);
 }
 
 Meter read_meter(const Meter* meter) {
@@ -159,32 +213,58 @@ Meter read_meter(const Meter* meter) {
   return *meter;
 }
 
-void arena_shrunk_to(std::int64_t bytes) {
+Meter mark_meter(Meter* meter) {
   const std::lock_guard lock(meters_mutex);
-  for (Meter* meter : meters()) meter->arena_bytes = std::min(meter->arena_bytes, bytes);
+  const Meter read = *meter;
+  meter->peak_bytes = meter->live_bytes + meter->arena_bytes();
+  return read;
+}
+
+void limit_meter(Meter* meter, std::int64_t bytes) {
+  const std::lock_guard lock(meters_mutex);
+  limited_meters.fetch_add((bytes != Meter::kNoLimit) - (meter->limit_bytes != Meter::kNoLimit));
+  meter->limit_bytes = bytes;
+}
+
+void arena_shrunk_to(ArenaKind kind, std::int64_t bytes) {
+  const std::lock_guard lock(meters_mutex);
+  for (Meter* meter : meters()) {
+    std::int64_t& arena = meter->arenas[static_cast<std::size_t>(kind)];
+    arena = std::min(arena, bytes);
+  }
+}
+
+void count_left_behind_free(std::int64_t bytes, std::uint64_t serial) {
+  count_free(bytes, serial);
+}
+
+std::uint64_t count_left_behind(std::int64_t bytes) {
+  const std::lock_guard lock(meters_mutex);
+  for (Meter* meter : meters()) meter->live_bytes += bytes;
+  return next_serial.fetch_add(1, std::memory_order_relaxed);
 }
 
 void start_recording(std::vector<RecordedEvent>* events) {
-  recording = events;
+  this_thread.recording = events;
 }
 void stop_recording() {
-  recording = nullptr;
+  this_thread.recording = nullptr;
 }
 
 Keeping::Keeping() {
-  keeping = this;
+  this_thread.keeping = this;
 }
 Keeping::~Keeping() {
-  keeping = nullptr;
+  this_thread.keeping = nullptr;
   for (void* block : blocks_) c10::free_cpu(block);
 }
 
 Replay::Replay(ReplayStats* stats, std::int64_t margin)
     : stats_(stats), margin_(margin), step_(next_step.fetch_add(1)) {
-  replaying = this;
+  this_thread.replaying = this;
 }
 Replay::~Replay() {
-  replaying = nullptr;
+  this_thread.replaying = nullptr;
 }
 
 void Replay::begin_op(const Request* requests, std::size_t count) {
@@ -211,7 +291,7 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
     if (!overlaps_held(address, size) && !overlaps_escaped(address, size)) {
       const std::int64_t end = request->offset + size + margin_;
       if (end > stats_->highest_end) stats_->highest_end = end;
-      count_served(end);
+      count_served(ArenaKind::planned, end);
       held_.emplace_back(address, size);
       return address;
     }
@@ -257,7 +337,7 @@ bool overlaps_escaped(const std::byte* begin, std::int64_t bytes) {
 }
 
 void release_in_arena(void* address) {
-  if (replaying != nullptr) {
+  if (Replay* replaying = this_thread.replaying; replaying != nullptr) {
     auto& held = replaying->held_;
     const auto found = std::find_if(held.rbegin(), held.rend(), [&](const auto& b) { return b.first == address; });
     if (found != held.rend()) {
@@ -274,18 +354,36 @@ void release_in_arena(void* address) {
   escaped_count.fetch_sub(1, std::memory_order_release);
 }
 
+void set_eager_replay(EagerReplay* replay) {
+  this_thread.eager = replay;
+}
+
 void release(void* address) {
   if (address == nullptr) return;
+  const PerThread& thread = this_thread;
+  if (EagerReplay* eager = EagerReplay::if_made(); eager != nullptr) {
+    if (thread.eager != nullptr && eager->is_recording()) eager->note_release(address);
+    if (eager->contains(address)) {
+      auto* begin = static_cast<std::byte*>(address);
+      thread.eager != nullptr ? eager->release(begin) : eager->release_from_elsewhere(begin);
+      return;
+    }
+  }
   if (Arena::process().contains(address)) {
     release_in_arena(address);  // arena memory is never recorded: profiles are taken outside of steps
     return;
   }
   Header* header = static_cast<Header*>(address) - 1;
-  if (recording != nullptr) recording->push_back({false, header->bytes, address});
+  if (thread.recording != nullptr) thread.recording->push_back({false, header->bytes, address});
+  Replay* replaying = thread.replaying;
   if (replaying != nullptr && header->unplanned_in == replaying->step_) replaying->count_unplanned(-header->bytes);
-  count_free(*header);
+  count_free(header->bytes, header->serial);
   c10::profiledCPUMemoryReporter().Delete(address);
-  if (!keep(header)) c10::free_cpu(header);
+  if (header->spilled) {
+    SpillFile::release(header, static_cast<std::size_t>(header->bytes) + sizeof(Header));
+  } else if (!keep(header)) {
+    c10::free_cpu(header);
+  }
 }
 
 }  // namespace lowtide::torch_runtime

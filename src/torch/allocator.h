@@ -1,17 +1,20 @@
 // allocator.h: PyTorch's CPU allocator while Lowtide is loaded.
 //
-// It does four things, each only when asked:
+// It does five things, each only when asked:
 //   count    every byte that is allocated or freed, for the meters that are open (lowtide.measure());
 //   record   the requests that one operator makes, for its profile;
 //   keep     what is freed, for the next request of that size: an operator that is timed finds pages that are there;
-//   replay   while an operator of a planned step runs, its k-th request is served at its planned address.
+//   replay   while an operator of a planned step runs, its k-th request is served at its planned address;
+//   follow   iterations of eager code, with requests recorded and served by eager_replay.h.
 // Everything else goes to PyTorch's own allocation, with a small header in front that remembers the size.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -22,21 +25,38 @@ void install_allocator();
 
 // -- counting ---------------------------------------------------------------------------------------------------------
 
-// Bytes allocated since the meter was opened, and still there: ordinary ones plus the arena up to the highest address
+enum class ArenaKind { planned, replayed };  // of compiled steps, and of eager iterations
+
+// Bytes allocated since the meter was opened, and still there: ordinary ones plus the arenas up to the highest address
 // served since then. What was allocated before does not count, nor does freeing it.
 struct Meter {
-  std::int64_t live_bytes = 0;  // ordinary bytes
-  std::int64_t arena_bytes = 0;
-  std::int64_t peak_bytes = 0;  // of live + arena
+  std::int64_t live_bytes = 0;              // ordinary bytes
+  std::array<std::int64_t, 2> arenas = {};  // by ArenaKind
+  std::int64_t peak_bytes = 0;              // of all
   std::int64_t allocations = 0;
+  std::int64_t limit_bytes = kNoLimit;  // no ordinary request may raise live + arena above this
   std::uint64_t opened_at = 0;
+
+  static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+  std::int64_t arena_bytes() const { return arenas[0] + arenas[1]; }
 };
 void open_meter(Meter* meter);
 void close_meter(Meter* meter);
 Meter read_meter(const Meter* meter);
 
-// The arena has shrunk to `bytes` (a program was closed): open meters no longer count what lies above.
-void arena_shrunk_to(std::int64_t bytes);
+// Reads it, and lets `peak_bytes` begin anew from what is there.
+Meter mark_meter(Meter* meter);
+
+// From now on a request that would raise live + arena above `bytes` finds no memory: c10::OutOfMemoryError, which is
+// torch.OutOfMemoryError in Python, as on a device that is full.
+void limit_meter(Meter* meter, std::int64_t bytes);
+
+// An arena has shrunk to `bytes` (a program was closed): open meters no longer count what lies above.
+void arena_shrunk_to(ArenaKind kind, std::int64_t bytes);
+
+// A block of an arena that moved on counts by itself until it is freed, which wants the serial number given here.
+std::uint64_t count_left_behind(std::int64_t bytes);
+void count_left_behind_free(std::int64_t bytes, std::uint64_t serial);
 
 // -- recording
 // ---------------------------------------------------------------------------------------------------------
@@ -123,6 +143,13 @@ class Replay {
   bool missed_ = false;
   std::vector<std::pair<void*, std::int64_t>> held_;  // served to the running operator and not yet given back
 };
+
+// -- following
+// ---------------------------------------------------------------------------------------------------------
+
+// This thread's requests are those of eager iterations from now on, or with null no longer.
+class EagerReplay;
+void set_eager_replay(EagerReplay* replay);
 
 // A stretch of the arena that somebody outside the program holds: not served until `release` is called on it.
 void mark_escaped(void* address, std::int64_t bytes);

@@ -1,8 +1,8 @@
 // arena.h: the stretch of memory that planned tensors are served from.
 //
-// One arena serves the whole process. Its addresses are reserved once and never move, so every program can build its
-// tensors once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so programs that share a
-// model also share the memory: the arena is as large as the largest need, not as the sum.
+// One arena serves all compiled steps of the process. Its addresses are reserved once and never move, so every program
+// can build its tensors once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so
+// programs that share a model also share the memory: the arena is as large as the largest need, not as the sum.
 //
 //   base                      largest need                            reserved end
 //   |------ program A: 40 MB -----|                                        |
@@ -14,17 +14,16 @@
 #include <mutex>
 #include <set>
 
+#include "address_range.h"
+
 namespace lowtide::torch_runtime {
 
 class Arena {
  public:
   static Arena& process();
 
-  std::byte* base() const { return base_; }
-  bool contains(const void* pointer) const {
-    const auto* address = static_cast<const std::byte*>(pointer);
-    return address >= base_ && address < base_ + reserved_;
-  }
+  std::byte* base() const { return range_.base(); }
+  bool contains(const void* pointer) const { return range_.contains(pointer); }
 
   // A program of `bytes` begins to exist: that much becomes usable. Throws c10::Error when it cannot be had.
   void add_need(std::int64_t bytes);
@@ -39,10 +38,9 @@ class Arena {
   std::mutex& running() { return running_; }
 
  private:
-  Arena();
+  Arena() = default;
 
-  std::byte* base_ = nullptr;
-  std::size_t reserved_ = 0;
+  AddressRange range_;
   std::mutex running_;
   std::mutex needs_mutex_;
   std::multiset<std::int64_t> needs_;

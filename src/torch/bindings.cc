@@ -6,12 +6,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "allocator.h"
 #include "arena.h"
+#include "eager_replay_bindings.h"
 #include "op_profile.h"
 #include "program.h"
 
@@ -103,6 +105,8 @@ class OpenMeter {
   OpenMeter& operator=(const OpenMeter&) = delete;
   void close() { close_meter(&meter_); }
   Meter read() const { return read_meter(&meter_); }
+  Meter mark() { return mark_meter(&meter_); }
+  void limit(std::optional<std::int64_t> bytes) { limit_meter(&meter_, bytes.value_or(Meter::kNoLimit)); }
 
  private:
   Meter meter_;
@@ -115,6 +119,7 @@ PYBIND11_MODULE(_torch, module) {
   using namespace lowtide::torch_runtime;  // NOLINT: the whole file is about it
   module.doc() = "Lowtide's runtime on PyTorch: arena, allocator, executor.";
 
+  bind_eager_replay(module);
   module.def("install_allocator", &install_allocator);
   module.def("arena_usable_bytes", [] { return Arena::process().usable_bytes(); });
   module.def("profile", torch::wrap_pybind_function(&profile));
@@ -122,9 +127,15 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<OpenMeter>(module, "Meter")
       .def(py::init<>())
       .def("close", &OpenMeter::close)
+      .def("mark",
+           [](OpenMeter& self) {
+             const Meter meter = self.mark();
+             return std::make_tuple(meter.live_bytes + meter.arena_bytes(), meter.peak_bytes);
+           })
+      .def("limit", &OpenMeter::limit)
       .def("read", [](const OpenMeter& self) {
         const Meter meter = self.read();
-        return std::make_tuple(meter.live_bytes, meter.arena_bytes, meter.peak_bytes, meter.allocations);
+        return std::make_tuple(meter.live_bytes, meter.arena_bytes(), meter.peak_bytes, meter.allocations);
       });
 
   py::class_<ReplayStats>(module, "ReplayStats")

@@ -89,7 +89,7 @@ void Program::close() {
   std::int64_t keep = 0;
   for (const auto& [offset, bytes] : escaped_stretches()) keep = std::max(keep, offset + bytes);
   Arena::process().remove_need(arena_bytes_, keep);
-  arena_shrunk_to(Arena::process().usable_bytes());
+  arena_shrunk_to(ArenaKind::planned, Arena::process().usable_bytes());
 }
 
 // -- building
