@@ -72,6 +72,7 @@ enum class ErrorCode : std::uint16_t {
   memory_infeasible = 301,   // more bytes are needed than the memory budget has
   latency_infeasible = 302,  // more time is needed than the latency budget has
   packing_infeasible = 303,  // items do not fit into the capacity together, whatever their offsets
+  batch_infeasible = 304,    // a batch needs more bytes than the memory budget has, whatever is dropped
   too_many_objects = 401,    // more objects of a kind than 32-bit ids can name
   file_too_large = 402,      // a file holds more than what is read from a file of its size
   work_limit = 403,          // an algorithm would take more steps than it was allowed

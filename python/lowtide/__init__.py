@@ -26,6 +26,7 @@ from .planning import plan
 from .versions import __version__, check_torch, require_torch
 
 if TYPE_CHECKING:
+    from .adapting import Adapter, adapt
     from .capturing import capture
     from .compiling import CompiledStep, compile
     from .fitting import fit
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 check_torch()
 
 __all__ = [
+    "Adapter",
     "CaptureError",
     "CompiledStep",
     "Explanation",
@@ -52,6 +54,7 @@ __all__ = [
     "Replay",
     "ReplayStats",
     "__version__",
+    "adapt",
     "capture",
     "compile",
     "explain",
@@ -67,6 +70,8 @@ __all__ = [
 
 # Names that need torch, found when they are first asked for.
 _NEEDS_TORCH = {
+    "Adapter": ".adapting",
+    "adapt": ".adapting",
     "CompiledStep": ".compiling",
     "OomReport": ".oom",
     "Replay": ".replaying",

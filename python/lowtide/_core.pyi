@@ -227,6 +227,82 @@ class CachingAllocator(_AllocatorStats):
     def block(self, request: int) -> tuple[int, int, int] | None:
         """Segment, offset there and size; ``None`` for no bytes, and for what is freed."""
 
+class BlockObservation:
+    """One call of a block of a model, in bytes above what was there when the batch came; see estimator.h."""
+
+    dropped: bool
+    entered: int
+    left: int
+    forward_peak: int
+    backward_peak: int
+    saved: int
+    lingering: int
+    result: int
+    before_again: int
+    again_peak: int
+    held_again: int
+    settled_peak: int
+    time_ns: int
+    def __init__(self) -> None: ...
+
+class BatchPlan:
+    """Which blocks are dropped for one batch, and how high memory will rise above what was there."""
+
+    @property
+    def dropped(self) -> list[bool]: ...
+    @property
+    def likely_peak(self) -> int: ...
+    @property
+    def safe_peak(self) -> int:
+        """With margins for what is not known well."""
+
+    @property
+    def again_ns(self) -> int:
+        """What running again takes."""
+
+    @property
+    def known(self) -> bool:
+        """False: nothing like this batch was seen; everything is dropped, and the figures are guesses."""
+
+    @property
+    def extrapolates(self) -> bool: ...
+    @property
+    def from_cache(self) -> bool: ...
+
+class BatchPlanner:
+    """Learns what batches need, and says which blocks to drop for the next one."""
+
+    def __init__(self, blocks: int, *, order: int = 2, cached_plans: int = 256) -> None: ...
+    def observe(
+        self,
+        extents: Sequence[int],
+        blocks: Sequence[BlockObservation],
+        backward: Sequence[int],
+        tail_peak: int,
+        turn_peak: int,
+        update_peak: int,
+    ) -> None: ...
+    def learn_peak(self, likely_peak: int, actual_peak: int) -> None:
+        """What a batch rose to that was likely to rise to that; overshoot is set aside from then on."""
+
+    def plan(self, extents: Sequence[int], room: int, passing: int = 0) -> BatchPlan:
+        """The fastest plan whose safe peak is at most ``room``, or else that with the smallest.
+
+        ``passing`` bytes besides are there until the model returns only.
+        """
+
+    def least_peak(self, extents: Sequence[int]) -> int:
+        """The smallest likely peak of any plan."""
+
+    def likely_peak(self, extents: Sequence[int], dropped: Sequence[bool], passing: int = 0) -> int: ...
+    def likely_blocks(self, extents: Sequence[int]) -> list[tuple[int, int]]:
+        """For each block the bytes that dropping it frees, and the nanoseconds that running it again takes."""
+
+    @property
+    def observations(self) -> int: ...
+    @property
+    def cached_plans(self) -> int: ...
+
 class EagerMemory(_AllocatorStats):
     """What a graph takes in plain PyTorch: figures of its allocator, with their peaks."""
 

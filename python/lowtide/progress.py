@@ -21,7 +21,8 @@ _EVERY = 0.2  # seconds between two lines
 class ProgressLine:
     """A line on standard error that is redrawn, and cleared at the end; none without a terminal or if not wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str = "planning") -> None:
+        self._title = title
         shown = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("LOWTIDE_QUIET")
         self._terminal = sys.stderr if shown else None
         self._begin = time.monotonic()
@@ -34,7 +35,7 @@ class ProgressLine:
         if self._terminal is None or now < self._next:
             return
         self._next = now + _EVERY
-        line = f"planning {now - self._begin:.1f} s{': ' if found else ''}{found}"
+        line = f"{self._title} {now - self._begin:.1f} s{': ' if found else ''}{found}"
         self._drawn = True
         self._write(_CLEAR + line[: self._columns() - 1])  # a line that wraps could not be cleared
 

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt.h"
 #include "eager.h"
 #include "io/explanation_json.h"
 #include "lowtide/budget.h"
@@ -420,6 +421,7 @@ NB_MODULE(_core, m) {
   bind_plan(m);
   bind_watch(m);
   bind_eager(m);
+  bind_adapt(m);
   bind_packing(m);
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
+import lowtide
 from lowtide import _core, errors
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +116,11 @@ def full_device() -> None:
     allocator.allocate(40 * 2**20)
 
 
+def small_budget() -> None:
+    layers = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(32, 64, bias=False)) for _ in range(2)))
+    lowtide.adapt(torch.nn.Sequential(layers, torch.nn.Linear(32, 2)), memory_budget=20480)
+
+
 MAKERS = {
     "E101": unknown_id,
     "E102": invalid_buffer,
@@ -128,6 +135,7 @@ MAKERS = {
     "E225": other_graph,
     "E301": lambda: _core.plan(small_step(), memory_budget=4096),
     "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),
+    "E304": small_budget,
     "E402": file_too_large,
     "E404": full_device,
     "E501": lambda: _core.plan(small_step(), layout="best"),
