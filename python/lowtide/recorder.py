@@ -135,7 +135,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._forward_where: dict[int, Where] = {}
         self._open_regions: list[int] = []
         self._num_regions = 0
-        self.forbidden: dict[int, Exception] = {}  # buffers that must not be used, and what to raise if they are
+        # Buffers that must not be used, and what to raise if they are: made then, as an error that was raised leads to
+        # all frames on its way, whose tensors lead back here through autograd, where no collector sees it.
+        self.forbidden: dict[int, type[Exception]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -155,7 +157,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Names the storage of a tensor that is fake already."""
         self._buffer(fake, root=None, name=name, role=role)
 
-    def forbid(self, fake: torch.Tensor, name: str, error: Exception) -> None:
+    def forbid(self, fake: torch.Tensor, name: str, error: type[Exception]) -> None:
         """Raises `error` if anything uses this tensor."""
         self.add_fake_root(fake, name, "gradient")
         self.forbidden[self._buffer(fake)] = error
@@ -180,7 +182,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise CaptureError(f"a lazily conjugated or negated tensor cannot be planned ({self.where().source})")
         buffer = self._buffer(tensor)
         if buffer in self.forbidden:
-            raise self.forbidden[buffer]
+            raise self.forbidden[buffer]()
         return Ref(buffer, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
     def _buffer(

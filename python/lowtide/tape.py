@@ -238,7 +238,7 @@ class _Capture:
                 if self.stand_in_gradients and parameter.requires_grad:
                     with self.fake_mode:
                         stand_in = torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
-                    self.recorder.forbid(stand_in, f"{name}.grad", _EntryGradientUsed())
+                    self.recorder.forbid(stand_in, f"{name}.grad", _EntryGradientUsed)
                     parameter.grad = stand_in
                 elif parameter.grad is not None:
                     self._add_root(parameter.grad, "gradient", name, f"{name}.grad")

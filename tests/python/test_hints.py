@@ -1,7 +1,9 @@
 """What the user wishes to be kept or made again: `lowtide.keep`, `lowtide.recompute` and PyTorch's checkpoints."""
 
 import copy
+import gc
 import json
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -160,6 +162,19 @@ def test_checkpoints_with_dropout_are_planned(name, tmp_path):
     again = repeated(planned)
     assert again
     assert all(graph["ops"][op].get("region") for op in again), "only what is in a checkpoint runs again"
+
+
+@pytest.mark.parametrize("run", [reentrant, not_reentrant], ids=["reentrant", "not reentrant"])
+def test_steps_with_checkpoints_are_collected(run):
+    _, planned = sides(Encoder(run))
+    # It accumulates into the gradients that it finds: a first capture is given up in the midst of its backward pass.
+    planned.step(torch.randint(8, (4, 6)))
+    assert planned.step.stats()["captures"] == 1
+    gone = weakref.ref(planned.model)
+    planned.step.close()
+    del planned
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("run", [reentrant, not_reentrant], ids=["reentrant", "not reentrant"])

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -336,9 +337,7 @@ def test_a_compiled_step_runs_inside() -> None:
     step = lowtide.compile(train, model=compiled, optimizer=optimizer, on_unsupported="raise")
     inputs = inputs_of(*[32] * 8)
     expected = plain_loop(eager, inputs, lambda: None)
-    with torch.random.fork_rng():
-        step(inputs[0])
-    alone = step.stats()["misses"]  # what other tests still hold of the arena is in the way of every call
+    gc.collect()  # what other tests have left of the arena
     with lowtide.replay() as replay:
 
         def after_step() -> None:
@@ -349,7 +348,7 @@ def test_a_compiled_step_runs_inside() -> None:
         found = plain_loop(model, inputs, after_step)
     assert same_bits((expected, eager.state_dict()), (found, model.state_dict()))
     assert replay.stats().misses == 0
-    assert step.stats()["misses"] == 9 * alone
+    assert step.stats()["misses"] == 0
     step.close()
 
 
