@@ -27,7 +27,7 @@ import random
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,7 @@ class Outcome:
     """One task under one budget."""
 
     budget: int
-    methods: dict[str, Figures] = field(default_factory=lambda: {name: Figures() for name in METHODS})
+    methods: dict[str, Figures]
     refused: int | None = None  # bytes that would be needed
     errors: list[float] = field(default_factory=list)
     planning_us: list[float] = field(default_factory=list)
@@ -143,9 +143,9 @@ class Bench:
         self.optimizer.zero_grad()
         return there + used.peak_bytes
 
-    def run(self, budget: int) -> Outcome:
-        """All methods on all batches."""
-        outcome = Outcome(budget)
+    def run(self, budget: int, methods: Sequence[str] = METHODS) -> Outcome:
+        """All batches by each of the methods, `adapt` among them."""
+        outcome = Outcome(budget, {name: Figures() for name in methods})
         try:
             adapter = lowtide.adapt(self.model, memory_budget=budget, optimizer=self.optimizer)
             with adapter:
@@ -177,8 +177,9 @@ class Bench:
         # Copies are NumPy's: tensors would count against the budget.
         buffers = [(buffer, buffer.numpy().copy()) for buffer in self.model.buffers()]
         expected: list[bytes] = []
-        first = number % len(METHODS)  # whoever comes first has cold caches
-        for method in (*METHODS[first:], *METHODS[:first]):
+        methods = list(outcome.methods)
+        first = number % len(methods)  # whoever comes first has cold caches
+        for method in (*methods[first:], *methods[:first]):
             self.optimizer.zero_grad()
             for buffer, content in buffers:
                 buffer.numpy()[...] = content
@@ -216,7 +217,7 @@ class Bench:
         return dtr_choice(planner, key, room)
 
 
-def print_task(task: Task, batches: int, shares: list[float]) -> None:
+def print_task(task: Task, batches: int, shares: list[float], methods: Sequence[str]) -> None:
     """One task under all budgets."""
     bench = Bench(task, batches)
     sizes = sorted(max(e) if task.images else sum(e) / len(e) for e in bench.extents)
@@ -229,7 +230,7 @@ def print_task(task: Task, batches: int, shares: list[float]) -> None:
     print("| budget | method | peak, % of worst | over budget | time / none | gradients that differ |")
     print("|---|---|---|---|---|---|", flush=True)
     for share in shares:
-        outcome = bench.run(int(worst * share))
+        outcome = bench.run(int(worst * share), methods)
         if outcome.refused is not None:
             print(f"| {share:.0%} | refused: at least {outcome.refused / worst:.1%} | | | | |", flush=True)
             continue
@@ -241,7 +242,7 @@ def print_task(task: Task, batches: int, shares: list[float]) -> None:
             )
         micros = sorted(outcome.planning_us)
         mean = statistics.mean(outcome.errors) if outcome.errors else float("nan")
-        others = [name for name in METHODS if name not in ("none", "adapt")]
+        others = [name for name in methods if name not in ("none", "adapt")]
         print("\nthroughput of adapt: " + ", ".join(outcome.gain(name, None) for name in others))
         print("after sheltering: " + ", ".join(outcome.gain(name, outcome.sheltered) for name in others))
         sheltered = [not one for one in outcome.sheltered]
@@ -395,6 +396,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--scale", type=float, default=1.0, help="of lengths and image sizes")
     parser.add_argument("--budgets", type=float, nargs="*", default=[0.4, 0.6, 0.8])
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS, help="none and adapt among them")
     parser.add_argument("--regressors", action="store_true")
     parser.add_argument("--flat", type=int, metavar="BATCHES")
     parser.add_argument("--planning", action="store_true")
@@ -410,7 +412,7 @@ def main() -> None:
         print_planning(options.batches)
     else:
         for task in chosen:
-            print_task(task, options.batches, options.budgets)
+            print_task(task, options.batches, options.budgets, options.methods)
 
 
 if __name__ == "__main__":
