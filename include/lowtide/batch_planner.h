@@ -25,7 +25,8 @@ struct BatchPlan {
   Bytes likely_peak;  // above what was there when the batch came
   Bytes safe_peak;    // the same with margins
   Nanos again;
-  bool known = false;  // false: nothing like it was seen, everything is dropped, and the figures are guesses
+  bool known = false;   // false: nothing like it was seen, everything is dropped, and the figures are guesses
+  bool tested = false;  // see Prediction
   bool extrapolates = false;
   bool from_cache = false;
 };
@@ -33,7 +34,7 @@ struct BatchPlan {
 struct BatchPlannerOptions {
   EstimatorOptions estimator = {};
   std::size_t cached_plans = 256;
-  double unknown_leverage = 1e4;  // from here on nothing is known
+  double unknown_leverage = 1e5;  // from here on nothing is known
 };
 
 class BatchPlanner {

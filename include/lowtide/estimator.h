@@ -62,6 +62,7 @@ struct Prediction {
   bool extrapolates = false;  // larger than any batch seen, or little is known
   // An extent differs that never has, or there are more terms than observations: anything is possible.
   bool unknown = false;
+  bool tested = false;  // there are two observations more than terms: they could have said otherwise
 };
 
 struct EstimatorOptions {

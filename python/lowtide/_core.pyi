@@ -265,6 +265,10 @@ class BatchPlan:
         """False: nothing like this batch was seen; everything is dropped, and the figures are guesses."""
 
     @property
+    def tested(self) -> bool:
+        """There were more observations than it takes to fit them."""
+
+    @property
     def extrapolates(self) -> bool: ...
     @property
     def from_cache(self) -> bool: ...

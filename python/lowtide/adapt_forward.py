@@ -1,7 +1,7 @@
 """A block's forward pass, kept or dropped: what stands in for `forward` on the instances while a model is adapted.
 
 A dropped call is PyTorch's own checkpoint, not the reentrant one: random state and autocast are as in the first run.
-What a module changes as it runs (running statistics) is put back after the second run.
+For the second run a module has copies of the buffers that it changes as it runs.
 """
 
 from __future__ import annotations
@@ -54,46 +54,80 @@ class Forward:
         return getattr, (self.module, "forward")
 
 
+class Buffers:
+    """Buffers that a block changes as it runs, by their places in its modules: what a second run has copies of."""
+
+    def __init__(self, places: list[tuple[dict[str, Any], str]]) -> None:
+        self._places = places
+        self._before: list[torch.Tensor] | None = None  # copies to begin with, if what they hold matters
+
+    @contextmanager
+    def apart(self, inner: Any) -> Iterator[None]:
+        """A context for the second run, around another one."""
+        own = [buffers[name] for buffers, name in self._places]
+        copies = self._before or [buffer.clone() for buffer in own]
+        for (buffers, name), content in zip(self._places, copies, strict=True):
+            buffers[name] = content
+        try:
+            with inner:
+                yield
+        finally:
+            for (buffers, name), buffer in zip(self._places, own, strict=True):
+                buffers[name] = buffer
+
+
+class WatchedBuffers(Buffers):
+    """All buffers of a block that nobody has seen running yet."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__([(part._buffers, name) for part in module.modules() for name, _ in _own_buffers(part)])
+        self._statistics = {id(buffers) for buffers, _ in running_statistics(module)._places}
+        self._seen = [(buffers[name], buffers[name]._version) for buffers, name in self._places]
+        self._before = [buffer.clone() for buffer, _ in self._seen]
+
+    def changed(self) -> list[str]:
+        """Those that are others now, running statistics aside, which no result depends on."""
+        return [
+            name
+            for (buffers, name), (buffer, version) in zip(self._places, self._seen, strict=True)
+            if id(buffers) not in self._statistics and (buffers[name] is not buffer or buffer._version != version)
+        ]
+
+
+def _own_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    return module.named_buffers(recurse=False)
+
+
+def running_statistics(module: nn.Module) -> Buffers:
+    """What the forward pass of a module in training changes and does not depend on."""
+    return Buffers(
+        [
+            (part._buffers, name)
+            for part in module.modules()
+            if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
+            for name, _ in _own_buffers(part)
+        ]
+    )
+
+
 def run_dropped(
     forward: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    restored: list[torch.Tensor],
+    buffers: Buffers,
     first: Any = NOTHING,
     again: Any = NOTHING,
 ) -> Any:
-    """Calls a block so that what it saves is dropped and made again; `restored` is put back after the second run."""
+    """Calls a block so that what it saves is dropped and made again; `buffers` are those that its runs change."""
     names = list(kwargs)
 
     def call(*values: Any) -> Any:
         return forward(*values[: len(args)], **dict(zip(names, values[len(args) :], strict=True)))
 
     def contexts() -> tuple[Any, Any]:
-        return first, _put_back(restored, again) if restored else again
+        return first, buffers.apart(again)
 
     return checkpoint(call, *args, *kwargs.values(), use_reentrant=False, preserve_rng_state=True, context_fn=contexts)
-
-
-@contextmanager
-def _put_back(tensors: list[torch.Tensor], inner: Any) -> Iterator[None]:
-    before = [tensor.detach().clone() for tensor in tensors]
-    try:
-        with inner:
-            yield
-    finally:
-        # Through .data: autograd would take a new version for a change of what it saved.
-        for tensor, content in zip(tensors, before, strict=True):
-            tensor.data.copy_(content)
-
-
-def running_statistics(module: nn.Module) -> list[torch.Tensor]:
-    """What the forward pass of a module in training changes."""
-    return [
-        buffer
-        for part in module.modules()
-        if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
-        for buffer in part.buffers(recurse=False)
-    ]
 
 
 def is_left_alone() -> bool:

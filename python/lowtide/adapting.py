@@ -8,6 +8,8 @@ A batch goes through four moments:
     finish     the model is called again: how high memory rose is known, and learnt from
 
 The first batches of a kind are sheltered: everything is dropped, which no plan is smaller than by much, and measured.
+Once they have told more than it takes to fit them, those within what was seen may keep what leaves a tenth of the room
+free.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from . import _core
 from .adapt_blocks import Wanted, find_blocks, tensors_in
 from .adapt_collect import Collector
 from .adapt_forward import (
+    Buffers,
     Forward,
+    WatchedBuffers,
     changes_what_it_is_given,
     is_left_alone,
     run_dropped,
@@ -44,6 +48,7 @@ from .progress import ProgressLine
 T = TypeVar("T")
 
 _COLLECT_EVERY = 64  # batches, once the sheltered ones are over
+_CAUTION = 1.1  # how much less room sheltered batches have
 _SURPRISE = 0.01  # a prediction that is further off asks for another look
 _PATIENCE = 40  # batches that cannot be learnt from before a warning says so
 _KINDS = 32  # of batches that are told apart; the oldest is forgotten
@@ -111,6 +116,7 @@ class Adapter:
         self._drop_all = False
         self._results = Watched()  # of the last call of the model
         self._fruitless = 0
+        self._seen_running: set[int] = set()  # blocks that change no buffers but running statistics
         self._trainable = [p for p in model.parameters() if p.requires_grad]
         self._check_resident()
         if enforce:
@@ -272,13 +278,42 @@ class Adapter:
                 return forward.original(*args, **kwargs)
             return batch.collector.run(block, lambda: forward.original(*args, **kwargs))
         batch.drops += 1
-        restored = running_statistics(forward.module)
+        if block in self._seen_running:
+            return self._drop(batch, block, forward, args, kwargs, running_statistics(forward.module))
+        watched = WatchedBuffers(forward.module)
+        result = self._drop(batch, block, forward, args, kwargs, watched)
+        self._seen_running.add(block)
+        if watched.changed():
+            self._leave_out(forward, watched.changed())
+        return result
+
+    def _drop(
+        self,
+        batch: _Batch,
+        block: int,
+        forward: Forward,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        buffers: Buffers,
+    ) -> Any:
         if batch.collector is None:
-            return run_dropped(forward.original, args, kwargs, restored)
+            return run_dropped(forward.original, args, kwargs, buffers)
         return batch.collector.run_dropped(
             block,
-            lambda first, again: run_dropped(forward.original, args, kwargs, restored, first, again),
+            lambda first, again: run_dropped(forward.original, args, kwargs, buffers, first, again),
             tensors_in((args, kwargs)),
+        )
+
+    def _leave_out(self, forward: Forward, changed: list[str]) -> None:
+        """Keeps a block from now on whose result depends on what its run before has changed."""
+        forward.remove()
+        self._forwards.remove(forward)
+        self.blocks = {name: block for name, block in self.blocks.items() if block is not forward.module}
+        self._kinds.clear()
+        warnings.warn(
+            f"lowtide.adapt keeps {type(forward.module).__qualname__}: it changes its buffers as it runs "
+            f"({', '.join(changed)}), and a second run would find others",
+            stacklevel=6,
         )
 
     def _is_dropped(self, batch: _Batch, block: int) -> bool:
@@ -321,8 +356,8 @@ class Adapter:
         if planner is None:
             return
         room = self.budget_bytes - (batch.base - batch.passing) - self._state_to_come()
-        plan = planner.plan(batch.extents, room, batch.passing)
         learnt = planner.observations >= self._shelter
+        plan = planner.plan(batch.extents, room if learnt else int(room / _CAUTION), batch.passing)
         sure = plan.known and (learnt or not plan.extrapolates)
         if sure and plan.safe_peak > room and not self._drop_all:
             least = planner.least_peak(batch.extents)
@@ -330,13 +365,12 @@ class Adapter:
                 self._batch = None
                 raise self._infeasible(f"a batch of {list(batch.extents)}", self.budget_bytes - room + least)
         batch.sheltered = not plan.known or not learnt or self._drop_all
-        if batch.sheltered:
-            if plan.known:
-                batch.likely = planner.likely_peak(batch.extents, [True] * len(plan.dropped), batch.passing)
-        else:
+        if plan.known and not self._drop_all and (learnt or (plan.tested and not plan.extrapolates)):
             batch.dropped = plan.dropped
             batch.likely = plan.likely_peak
             batch.kind.surprised = batch.kind.surprised or plan.extrapolates
+        elif plan.known:
+            batch.likely = planner.likely_peak(batch.extents, [True] * len(plan.dropped), batch.passing)
 
     def _finish(self) -> None:
         batch, self._batch = self._batch, None
@@ -531,7 +565,8 @@ def adapt(
     same random state.
 
     `blocks` says what may be dropped, if not the repeated modules: classes, names or modules. `optimizer` lets its
-    state count before its first step. The first `shelter` batches of a kind drop everything and are measured.
+    state count before its first step. The first `shelter` batches of a kind are measured, and drop
+    everything until enough is known.
     `features` gives the numbers that memory depends on, from the arguments of the model, if not all extents of all
     tensors. With `enforce` requests above the budget raise torch.OutOfMemoryError on the CPU too, and are tried again
     with everything dropped: in the forward pass by itself, in both passes with `adapter.run`. `order` is that of the

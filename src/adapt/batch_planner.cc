@@ -60,6 +60,7 @@ BatchPlan BatchPlanner::plan(std::span<const std::uint64_t> extents, Bytes room,
   Prediction prediction = estimator_.predict(extents);
   raise_until_turn(prediction, passing);
   plan.known = !prediction.unknown && prediction.leverage <= options_.unknown_leverage;
+  plan.tested = plan.known && prediction.tested;
   plan.extrapolates = prediction.extrapolates;
   // Overshoot is of the whole peak, so it is taken off the room.
   const Bytes usable(static_cast<std::uint64_t>(static_cast<double>(room.count()) / (1.0 + overshoot_)));

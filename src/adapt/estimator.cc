@@ -157,6 +157,7 @@ class Estimator::State {
     Prediction found;
     found.leverage = std::max(ends_.front().squares().leverage(row), fewest_dropped().leverage(row));
     found.unknown = terms_.is_new_kind(extents) || fewest_dropped().rows() < terms_.count();
+    found.tested = !found.unknown && fewest_dropped().rows() >= terms_.count() + 2;
     found.extrapolates =
         found.unknown || found.leverage > options_.high_leverage || terms_.is_larger(extents, options_.outside_share);
     const double scale = found.extrapolates ? 1.0 + options_.extrapolation_margin : 1.0;

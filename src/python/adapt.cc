@@ -55,6 +55,7 @@ void bind_batch_plan(nb::module_& m) {
       .def_prop_ro("safe_peak", [](const BatchPlan& self) { return self.safe_peak.count(); })
       .def_prop_ro("again_ns", [](const BatchPlan& self) { return self.again.count(); })
       .def_ro("known", &BatchPlan::known)
+      .def_ro("tested", &BatchPlan::tested)
       .def_ro("extrapolates", &BatchPlan::extrapolates)
       .def_ro("from_cache", &BatchPlan::from_cache);
 }

@@ -82,6 +82,60 @@ def test_bits_with_accumulation() -> None:
     assert_same_bits(ours, trained(plain, texts(LENGTHS), every=4))
 
 
+def test_sheltered_batches_keep_what_is_safe_once_enough_is_known() -> None:
+    model, _ = twins(Texts)
+    with lowtide.adapt(model, memory_budget="64MiB") as adapter:
+        trained(model, texts(LENGTHS))
+        records = within(adapter).history.records
+    sheltered = [record for record in records if record.sheltered]
+    assert all(record.collected for record in sheltered)
+    assert all(record.dropped == 5 for record in sheltered[:5])  # three terms, and two more
+    longest = 0
+    for record in sheltered:
+        longest, known = max(longest, record.extents[1]), longest
+        if record.extents[1] > 1.02 * known:
+            assert record.dropped == 5
+    assert [record.dropped for record in sheltered].count(0) > 2
+
+
+class Codebook(nn.Module):
+    """A block whose result depends on a buffer that it replaces as it runs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.register_buffer("mean", torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        return x + torch.tanh(self.linear(x) * self.mean)
+
+
+def spectral(width: int) -> nn.Module:
+    return nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(width, width)), nn.Tanh())
+
+
+@pytest.mark.parametrize("make", [Codebook, spectral])
+def test_blocks_that_change_what_they_depend_on_are_kept(make) -> None:
+    def texts_with_others() -> nn.Module:
+        model = Texts(blocks=3)
+        model.others = nn.ModuleList(make(32) for _ in range(2))
+        model.layers.extend(model.others)
+        return model
+
+    model, plain = twins(texts_with_others)
+    with lowtide.adapt(model, memory_budget="64MiB", blocks=[Block, Codebook, nn.Sequential]) as adapter:
+        assert len(adapter.blocks) == 5
+        with pytest.warns(
+            UserWarning, match=r"keeps (Codebook|Sequential): it changes its buffers as it runs \((mean|_u)"
+        ):
+            ours = trained(model, texts(LENGTHS))
+        assert len(adapter.blocks) == 3
+        assert not within(adapter).history.records[-1].sheltered
+    assert_same_bits(ours, trained(plain, texts(LENGTHS)))
+    assert type(model.others[0].forward) is type(plain.others[0].forward)
+
+
 def test_running_statistics_are_updated_once() -> None:
     sizes = random_lengths(22, 20, 48)
     images = [torch.rand(3, 3, size, size + 8) for size in sizes]
