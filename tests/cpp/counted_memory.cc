@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "sanitized.h"
+
 namespace {
 
 std::atomic<std::size_t> live = 0;
@@ -25,7 +27,7 @@ void forget_most_bytes() {
 
 }  // namespace lowtide
 
-#ifndef __SANITIZE_ADDRESS__
+#if !LOWTIDE_SANITIZED
 namespace {
 
 void note(void* memory) {

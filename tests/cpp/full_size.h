@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "sanitized.h"
+
 namespace lowtide {
 
 inline bool full_size() {
@@ -13,10 +15,6 @@ inline bool full_size() {
 }
 
 // Sanitizers take several times the time and memory: such limits do not hold under them.
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+inline constexpr bool kSanitized = LOWTIDE_SANITIZED;
 
 }  // namespace lowtide

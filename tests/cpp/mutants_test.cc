@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "draft.h"
+#include "full_size.h"
 #include "gtest/gtest.h"
 #include "lowtide/verify.h"
 #include "machine.h"
@@ -21,11 +22,7 @@
 namespace lowtide {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kDefaultMutants = 10'000;
-#else
-constexpr std::uint64_t kDefaultMutants = 100'000;
-#endif
+constexpr std::uint64_t kDefaultMutants = kSanitized ? 10'000 : 100'000;
 constexpr std::uint64_t kMutantsOfEachPlan = 40;
 constexpr Bytes kLargestMachine{1 << 20};
 
