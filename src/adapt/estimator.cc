@@ -20,7 +20,7 @@ double to_double(Bytes bytes) {
   return static_cast<double>(bytes.count());
 }
 Bytes to_bytes(double value) {
-  return Bytes(value > 0.0 ? static_cast<std::uint64_t>(std::llround(value)) : 0);
+  return Bytes(value > 0.0 ? static_cast<std::uint64_t>(value + 0.5) : 0);
 }
 
 // What is fitted for a block, in two groups: known from each observation, and only where it was dropped.
@@ -34,7 +34,7 @@ enum End : std::size_t { kTail, kTurn, kEnds };
 template <std::size_t kCount>
 class Fitted {
  public:
-  explicit Fitted(const InputTerms& terms) : squares_(terms.weights(), kCount) { surprise_.fill(0.0); }
+  explicit Fitted(const InputTerms& terms) : squares_(terms.weights(), kCount) {}
 
   void add(std::span<const double> row, const std::array<double, kCount>& values, bool outside) {
     if (!outside && squares_.rows() > row.size() + 1) {
@@ -45,6 +45,7 @@ class Fitted {
       }
     }
     squares_.add(row, values);
+    for (std::size_t i = 0; i < kCount; ++i) deviation_[i] = squares_.deviation(i);
   }
 
   std::array<double, kCount> predict(std::span<const double> row) const {
@@ -53,15 +54,16 @@ class Fitted {
     return values;
   }
 
-  double margin(std::size_t value, double leverage) const {
-    return std::max(surprise_[value], kDeviations * squares_.deviation(value) * std::sqrt(1.0 + leverage));
+  double margin(std::size_t value, double deviations) const {
+    return std::max(surprise_[value], deviation_[value] * deviations);
   }
 
   const LeastSquares& squares() const { return squares_; }
 
  private:
   LeastSquares squares_;
-  std::array<double, kCount> surprise_;
+  std::array<double, kCount> surprise_ = {};
+  std::array<double, kCount> deviation_ = {};
 };
 
 // An observation as what would have been needed if all other blocks had been kept.
@@ -161,7 +163,7 @@ class Estimator::State {
     found.extrapolates =
         found.unknown || found.leverage > options_.high_leverage || terms_.is_larger(extents, options_.outside_share);
     const double scale = found.extrapolates ? 1.0 + options_.extrapolation_margin : 1.0;
-    const double leverage = found.leverage;
+    const double deviations = kDeviations * std::sqrt(1.0 + found.leverage);
     for (BatchNeeds* needs : {&found.likely, &found.safe}) {
       needs->blocks.reserve(blocks_);
       needs->backward = backward_;
@@ -176,10 +178,10 @@ class Estimator::State {
                                      to_bytes(std::max(dropped[kAgain], dropped[kSettled])),
                                      to_bytes(dropped[kFreedForward]), to_bytes(dropped[kFreedBackward]), time});
       const auto higher = [&](const auto& fitted, const auto& values, std::size_t value) {
-        return to_bytes(scale * (values[value] + fitted.margin(value, leverage)));
+        return to_bytes(scale * (values[value] + fitted.margin(value, deviations)));
       };
       const auto lower = [&](std::size_t value) {
-        return to_bytes(dropped[value] - when_dropped_[i].margin(value, leverage));
+        return to_bytes(dropped[value] - when_dropped_[i].margin(value, deviations));
       };
       found.safe.blocks.push_back(
           {higher(always_[i], always, kForwardKept), higher(when_dropped_[i], dropped, kForwardDropped),
@@ -188,7 +190,9 @@ class Estimator::State {
            lower(kFreedForward), lower(kFreedBackward), time});
     }
     const auto ends = ends_.front().predict(row);
-    const auto safe_end = [&](End end) { return to_bytes(scale * (ends[end] + ends_.front().margin(end, leverage))); };
+    const auto safe_end = [&](End end) {
+      return to_bytes(scale * (ends[end] + ends_.front().margin(end, deviations)));
+    };
     found.likely.tail = to_bytes(ends[kTail]);
     found.likely.turn = to_bytes(ends[kTurn]);
     found.safe.tail = safe_end(kTail);
