@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "graph/quoted_name.h"
 #include "graph/words.h"
 #include "lowtide/graph.h"
 
@@ -13,7 +14,7 @@ namespace {
 constexpr Bytes kMaxTotal{(std::uint64_t{1} << 63) - 1};
 
 std::string named(std::string_view kind, std::size_t index, std::string_view name) {
-  return words(kind, " ", index, " '", name, "'");
+  return words(kind, " ", index, " ", quoted_name(name));
 }
 
 Error unknown(std::string_view kind, std::size_t index, std::size_t available) {
@@ -39,9 +40,9 @@ std::string GraphBuilder::describe(BufferId buffer) const {
 Status GraphBuilder::reserve_bytes(Bytes size, std::string_view what, std::string_view name) {
   const std::optional<Bytes> total = checked_add(total_, size);
   if (!total || *total > kMaxTotal) {
-    return Error{ErrorCode::size_overflow,
-                 words(what, " '", name, "' of ", size, " bytes: the graph's sizes would add up to more than ",
-                       kMaxTotal, " bytes (", total_, " so far)")};
+    return Error{ErrorCode::size_overflow, words(what, " ", quoted_name(name), " of ", size,
+                                                 " bytes: the graph's sizes would add up to more than ", kMaxTotal,
+                                                 " bytes (", total_, " so far)")};
   }
   total_ = *total;
   return Done{};

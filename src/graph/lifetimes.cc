@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "graph/quoted_name.h"
 #include "graph/words.h"
 
 namespace lowtide {
@@ -22,7 +23,7 @@ Status check_permutation(const Graph& graph, std::span<const OpId> order) {
   }
   if (const auto missing = std::ranges::find(seen, false); missing != seen.end()) {
     const OpId op(static_cast<std::size_t>(missing - seen.begin()));
-    return Error{ErrorCode::op_missing, words("the order never runs op ", op, " '", graph.op(op).name, "'")};
+    return Error{ErrorCode::op_missing, words("the order never runs op ", op, " ", quoted_name(graph.op(op).name))};
   }
   return Done{};
 }

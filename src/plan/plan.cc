@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/quoted_name.h"
 #include "graph/words.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
@@ -55,7 +56,7 @@ std::string amount(Bytes bytes) {
 std::string peak_words(const Graph& graph, const Plan& plan, const Infeasible& why) {
   if (plan.order.empty()) return "";
   const Op op = graph.op(plan.order[why.step.index()]);
-  std::string text = words("; the peak is at step ", why.step, ", op '", op.name, "'");
+  std::string text = words("; the peak is at step ", why.step, ", op ", quoted_name(op.name));
   if (!op.source.empty()) text += words(" (", op.source, ")");
   for (std::size_t i = 0; i < why.culprits.size(); ++i) {
     const Culprit& culprit = why.culprits[i];

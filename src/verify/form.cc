@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/quoted_name.h"
 #include "graph/words.h"
 
 namespace lowtide {
@@ -132,11 +133,11 @@ Status check_form(const Graph& graph, const Plan& plan) {
 }
 
 std::string describe_op(const Graph& graph, OpId op) {
-  return words("op ", op, " '", graph.op(op).name, "'");
+  return words("op ", op, " ", quoted_name(graph.op(op).name));
 }
 
 std::string describe_buffer(const Graph& graph, BufferId buffer) {
-  return words("buffer ", buffer, " '", graph.buffer(buffer).name, "'");
+  return words("buffer ", buffer, " ", quoted_name(graph.buffer(buffer).name));
 }
 
 std::string describe_block(const Graph& graph, const Plan& plan, BlockId block) {

@@ -1,5 +1,7 @@
 #include "lowtide/graph.h"
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -176,6 +178,16 @@ TEST(Graph, EmptyIsAGraph) {
   const Graph graph = unwrap(GraphBuilder().build());
   EXPECT_EQ(graph.num_ops(), 0u);
   EXPECT_EQ(graph.resident_bytes(), Bytes(0));
+}
+
+TEST(Graph, MessagesShowTheBeginningOfLongNames) {
+  GraphBuilder builder;
+  const std::string name = std::string(199, 'x') + "\u00e9" + std::string(5000, 'y');  // two bytes, 199 and 200
+  (void)unwrap(builder.add_buffer({.size = Bytes(4), .name = name}));
+  const Result<Graph> graph = std::move(builder).build();
+  ASSERT_FALSE(graph.ok());
+  EXPECT_EQ(graph.error().message,
+            "buffer 0 '" + std::string(199, 'x') + "...' has no initial content and no op writes it");
 }
 
 TEST(Graph, RolesHaveNames) {
