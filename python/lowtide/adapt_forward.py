@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -80,7 +80,7 @@ class WatchedBuffers(Buffers):
     """All buffers of a block that nobody has seen running yet."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__([(part._buffers, name) for part in module.modules() for name, _ in _own_buffers(part)])
+        super().__init__(_places(module.modules()))
         self._statistics = {id(buffers) for buffers, _ in running_statistics(module)._places}
         self._seen = [(buffers[name], buffers[name]._version) for buffers, name in self._places]
         self._before = [buffer.clone() for buffer, _ in self._seen]
@@ -94,19 +94,18 @@ class WatchedBuffers(Buffers):
         ]
 
 
-def _own_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    return module.named_buffers(recurse=False)
+def _places(parts: Iterable[nn.Module]) -> list[tuple[dict[str, Any], str]]:
+    return [(part._buffers, name) for part in parts for name, buffer in part._buffers.items() if buffer is not None]
 
 
 def running_statistics(module: nn.Module) -> Buffers:
     """What the forward pass of a module in training changes and does not depend on."""
     return Buffers(
-        [
-            (part._buffers, name)
+        _places(
+            part
             for part in module.modules()
             if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
-            for name, _ in _own_buffers(part)
-        ]
+        )
     )
 
 

@@ -118,6 +118,6 @@ def draw(records: Iterable[BatchRecord], path: str | Path) -> None:
             parts.append(f'<text x="{left + width - 4}" y="{y(count) - 4:.2f}" text-anchor="end">{name}</text>')
     parts.append(
         f'<text x="{left}" y="{top + height + 28}">batches {shown[0].number} to {shown[-1].number}: peak (bars; light '
-        "while everything is dropped, red above the budget), predicted (dots)</text></svg>"
+        "while sheltered, red above the budget), predicted (dots)</text></svg>"
     )
     Path(path).write_text("\n".join(parts))

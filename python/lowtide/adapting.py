@@ -283,8 +283,9 @@ class Adapter:
         watched = WatchedBuffers(forward.module)
         result = self._drop(batch, block, forward, args, kwargs, watched)
         self._seen_running.add(block)
-        if watched.changed():
-            self._leave_out(forward, watched.changed())
+        changed = watched.changed()
+        if changed:
+            self._leave_out(forward, changed)
         return result
 
     def _drop(
