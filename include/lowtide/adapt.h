@@ -68,8 +68,8 @@ Selection mimose(const BatchNeeds& needs, Bytes budget);
 // The least time for which the peak is within the budget: a dynamic program over the blocks, whose states are bytes
 // freed so far. It is exact as long as no more than `kStates` states have to be looked at; beyond that, states of
 // nearly the same bytes are merged, which loses time but no byte. If nothing fits, the smallest peak that was found.
-inline constexpr std::size_t kStates = 1152;
-inline constexpr std::size_t kFewestStates = 24;  // for each block, however many there are
+inline constexpr std::size_t kStates = 768;
+inline constexpr std::size_t kFewestStates = 16;  // for each block, however many there are
 Selection least_time(const BatchNeeds& needs, Bytes budget);
 
 // The faster one of these that fits: within 100 microseconds for 48 blocks. If nothing fits, the smallest peak.

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "adapt/levels.h"
 #include "adapt/selection.h"
 #include "lowtide/adapt.h"
 
@@ -152,7 +153,7 @@ class Search {
     for (std::size_t i = 1; i < merged_.size(); ++i) {
       if (i + 1 < merged_.size() && merged_[i + 1].freed < border) continue;
       merged_[out++] = merged_[i];
-      while (border <= merged_[i].freed + 1) border += step;
+      while (i + 1 < merged_.size() && border <= merged_[i + 1].freed) border += step;
     }
     merged_.resize(out);
   }
@@ -171,18 +172,21 @@ class Search {
 
 // Drops more until the budget is kept: each time what lowers the peak the most.
 void drop_more(const BatchNeeds& needs, Bytes budget, Selection& selection) {
-  while (selection.peak > budget) {
-    Selection best = selection;
-    for (std::size_t i = 0; i < selection.dropped.size(); ++i) {
-      if (selection.dropped[i]) continue;
-      std::vector<bool> more = selection.dropped;
-      more[i] = true;
-      Selection next = selected(needs, std::move(more));
-      if (next.peak < best.peak) best = std::move(next);
+  Levels levels(needs, selection.dropped);
+  Bytes peak = selection.peak;
+  while (peak > budget) {
+    std::size_t best = levels.dropped().size();
+    for (std::size_t i = 0; i < levels.dropped().size(); ++i) {
+      if (levels.dropped()[i]) continue;
+      const Bytes next = levels.peak_if_flipped(i);
+      if (next >= peak) continue;
+      peak = next;
+      best = i;
     }
-    if (best.peak >= selection.peak) return;
-    selection = std::move(best);
+    if (best == levels.dropped().size()) break;
+    levels.flip(best);
   }
+  selection = selected(needs, levels.dropped());
 }
 
 // Keeps again what need not be dropped, that of the most time a byte first.
@@ -194,17 +198,15 @@ void keep_again(const BatchNeeds& needs, Bytes budget, Selection& selection) {
     if (selection.dropped[i]) by_price.emplace_back(-static_cast<double>(block.again.count()) / freed, i);
   }
   std::sort(by_price.begin(), by_price.end());
+  Levels levels(needs, selection.dropped);
   Bytes peak = selection.peak;
   for (const auto& [price, i] : by_price) {
-    selection.dropped[i] = false;
-    const Bytes without = peak_of(needs, selection.dropped);
-    if (without <= std::max(budget, peak)) {
-      peak = without;
-    } else {
-      selection.dropped[i] = true;
-    }
+    const Bytes without = levels.peak_if_flipped(i);
+    if (without > std::max(budget, peak)) continue;
+    peak = without;
+    levels.flip(i);
   }
-  selection = selected(needs, std::move(selection.dropped));
+  selection = selected(needs, levels.dropped());
 }
 
 bool is_plain(const BatchNeeds& needs) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt/levels.h"
 #include "block_machine.h"
 #include "lowtide/batch_planner.h"
 #include "sanitized.h"
@@ -65,6 +66,24 @@ TEST(PeakOf, IsSoWhereCachesHoldAPart) {
     for (int i = 0; i < 20; ++i) {
       const std::vector<bool> dropped = random_choice(random, needs.blocks.size());
       ASSERT_EQ(peak_of(needs, dropped).count(), machine.run(20, dropped).peak) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Levels, FollowFlips) {
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    BlockMachine machine(seed, 1 + seed % 9, /*lingering=*/seed % 2 == 0);
+    if (seed % 3 == 0) std::shuffle(machine.backward.begin(), machine.backward.end(), random);
+    const BatchNeeds needs = machine.needs(20);
+    std::vector<bool> dropped = random_choice(random, needs.blocks.size());
+    Levels levels(needs, dropped);
+    for (int i = 0; i < 20; ++i) {
+      const std::size_t block = random() % dropped.size();
+      dropped[block] = !dropped[block];
+      ASSERT_EQ(levels.peak_if_flipped(block), peak_of(needs, dropped)) << "seed " << seed;
+      levels.flip(block);
+      ASSERT_EQ(levels.dropped(), dropped);
     }
   }
 }
