@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from .adapt_blocks import tensors_in
-from .adapting import Adapter, adapt
+from .adapt_callback import HoldsAdapter
 
 try:
     from lightning.pytorch import Callback
@@ -19,19 +19,12 @@ except ImportError:
     from pytorch_lightning import Callback
 
 
-class AdaptCallback(Callback):  # type: ignore[misc,unused-ignore]  # Any, where Lightning is not installed
+class AdaptCallback(HoldsAdapter, Callback):  # type: ignore[misc,unused-ignore]  # Any, without Lightning
     """Adapts the module while it is fitted. Options are those of `lowtide.adapt`; `adapter` has the figures."""
-
-    def __init__(self, memory_budget: int | str, **options: Any) -> None:
-        self._memory_budget = memory_budget
-        self._options = options
-        self.adapter: Adapter | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Adapts the module, and counts the state of its optimizer if there is one."""
-        self.close()
-        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
-        self.adapter = adapt(pl_module, memory_budget=self._memory_budget, optimizer=optimizer, **self._options)
+        self._open(pl_module, trainer.optimizers[0] if len(trainer.optimizers) == 1 else None)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """A batch is known by its tensors, whatever parts of the module it goes through."""
@@ -39,9 +32,8 @@ class AdaptCallback(Callback):  # type: ignore[misc,unused-ignore]  # Any, where
             self.adapter.begin(*tensors_in(batch))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """The update is done."""
-        if self.adapter is not None:
-            self.adapter.end()
+        """Ends the batch."""
+        self._end_batch()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Gives the module back as it was."""
@@ -50,8 +42,3 @@ class AdaptCallback(Callback):  # type: ignore[misc,unused-ignore]  # Any, where
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Gives the module back as it was."""
         self.close()
-
-    def close(self) -> None:
-        """Gives the module back as it was."""
-        if self.adapter is not None:
-            self.adapter.close()
