@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "graph/quoted_name.h"
+#include "graph/shown_name.h"
 #include "graph/words.h"
 #include "lowtide/graph.h"
 

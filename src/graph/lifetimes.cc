@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "graph/quoted_name.h"
+#include "graph/shown_name.h"
 #include "graph/words.h"
 
 namespace lowtide {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/quoted_name.h"
+#include "graph/shown_name.h"
 #include "graph/words.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
@@ -60,7 +60,7 @@ std::string peak_words(const Graph& graph, const Plan& plan, const Infeasible& w
   if (!op.source.empty()) text += words(" (", op.source, ")");
   for (std::size_t i = 0; i < why.culprits.size(); ++i) {
     const Culprit& culprit = why.culprits[i];
-    text += words(i == 0 ? ", held by " : ", ", culprit.name, " ", format_bytes(culprit.size));
+    text += words(i == 0 ? ", held by " : ", ", shown_name(culprit.name), " ", format_bytes(culprit.size));
     if (!culprit.source.empty()) text += words(" (", culprit.source, ")");
   }
   return text;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "graph/quoted_name.h"
+#include "graph/shown_name.h"
 #include "graph/words.h"
 
 namespace lowtide {
