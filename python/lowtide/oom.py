@@ -16,8 +16,8 @@ import torch
 
 from . import _core
 from .live_memory import HeldByGraph, Memory, describe, held_by_graphs, memory_of
-from .sources import is_library_file
-from .variables import Place, line_that_fills, places_in_frame, places_in_module
+from .sources import is_installed, is_library_file
+from .variables import Place, Seen, line_that_fills, places_in_frame, places_in_module
 
 _SHOWN = 8
 _WORTH_SAYING = 0.02  # of all bytes
@@ -126,7 +126,7 @@ def _frames_of(error: BaseException | None, caller: FrameType | None) -> list[Fr
 def _user_modules() -> Iterator[tuple[dict[str, Any], str]]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and not is_library_file(file) and "site-packages" not in file:
+        if isinstance(file, str) and not is_library_file(file) and not is_installed(file):
             yield vars(module), file
 
 
@@ -213,12 +213,14 @@ class _Census:
                     shown.add(key)
                     found.append(self._found(f"{place.path} in {place.scope}", tensors, place))
 
+        # The frames of programs that run others have many variables that lead to the same half of the process.
+        seen_by_installed: Seen = {}
         for frame in self.user_frames:
-            take(places_in_frame(frame))
+            take(places_in_frame(frame, seen_by_installed if is_installed(frame.f_code.co_filename) else None))
         for variables, file in _user_modules():
             take(places_in_module(variables, file))
         for frame in library:
-            take(places_in_frame(frame))
+            take(places_in_frame(frame, seen_by_installed))
         return found
 
     # -- who has what ----------------------------------------------------------------------------------------------

@@ -18,7 +18,12 @@ def is_library_file(path: str) -> bool:
     """Whether a source file is Python's, PyTorch's or ours, not the user's or a model library's."""
     if path.startswith((*_LIBRARY_ROOTS, "<")):
         return True
-    return path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path
+    return path.startswith(_STANDARD_LIBRARY) and not is_installed(path)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a source file came with a package: a model library's, or that of a program that runs the user's code."""
+    return "site-packages" in path
 
 
 def user_line() -> str:

@@ -34,37 +34,43 @@ class Place:
     tensors: list[torch.Tensor] = field(default_factory=list)
 
 
-def places_in_frame(frame: FrameType) -> Iterator[Place]:
-    """Where tensors are that a running function's variables lead to, through containers and attributes of objects."""
+Seen = dict[int, int]  # objects by id, and how many steps they were away when they were looked into
+
+
+def places_in_frame(frame: FrameType, seen: Seen | None = None) -> Iterator[Place]:
+    """Where tensors are that a running function's variables lead to, through containers and attributes of objects.
+
+    Each variable is followed wherever it leads, or only to what is not among those `seen` from others, if given.
+    """
     code = frame.f_code
     if code.co_name == "<module>":
         yield from places_in_module(frame.f_globals, code.co_filename)
         return
     last = max(line for _, _, line in code.co_lines() if line is not None)
     scope = Place("", f"{code.co_name}()", code.co_filename, range(code.co_firstlineno, last + 1))
-    yield from _places_in(frame.f_locals, scope)
+    yield from _places_in(frame.f_locals, scope, seen)
 
 
 def places_in_module(variables: Mapping[str, Any], file: str) -> Iterator[Place]:
     """The same for what is global in a file."""
-    yield from _places_in(variables, Place("", os.path.basename(file), file, range(1, sys.maxsize)))
+    yield from _places_in(variables, Place("", os.path.basename(file), file, range(1, sys.maxsize)), None)
 
 
-def _places_in(variables: Mapping[str, Any], scope: Place) -> Iterator[Place]:
+def _places_in(variables: Mapping[str, Any], scope: Place, seen: Seen | None) -> Iterator[Place]:
     for name, value in list(variables.items()):
         if not name.startswith("__") and not isinstance(value, (ModuleType, type, FunctionType)):
-            yield from _places_below(name, value, scope)
+            yield from _places_below(name, value, scope, {} if seen is None else seen)
 
 
-def _places_below(name: str, value: Any, scope: Place) -> Iterator[Place]:
+def _places_below(name: str, value: Any, scope: Place, seen: Seen) -> Iterator[Place]:
     places: dict[str, Place] = {}
-    seen: set[int] = set()
+    most = len(seen) + _MOST_OBJECTS
     open_objects: deque[tuple[str, str, Any, int]] = deque([(name, "", value, 0)])
-    while open_objects and len(seen) < _MOST_OBJECTS:
+    while open_objects and len(seen) < most:
         path, container, one, depth = open_objects.popleft()
-        if id(one) in seen:
+        if seen.get(id(one), _DEEPEST + 1) <= depth:
             continue
-        seen.add(id(one))
+        seen[id(one)] = depth
         if isinstance(one, torch.Tensor):
             new = Place(path, scope.scope, scope.file, scope.lines, container)
             places.setdefault(path, new).tensors.append(one)

@@ -109,6 +109,7 @@ def _tensor_field(name: str) -> int | None:
     return offsets.pop() if len(offsets) == 1 else None
 
 
+@functools.lru_cache(4096)
 def _is_users_file(path: str) -> bool:
     return not path.startswith("<frozen") and not os.path.realpath(path).startswith(_LIBRARY_ROOTS)
 
