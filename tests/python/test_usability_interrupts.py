@@ -29,7 +29,7 @@ from step_models import pair, same, small_batches
 @torch.library.custom_op("lowtide_test::nap", mutates_args=())
 def nap(x: torch.Tensor, armed: torch.Tensor) -> torch.Tensor:
     if armed.item():
-        time.sleep(0.03)
+        time.sleep(0.1)
     return x.clone()
 
 
@@ -269,9 +269,9 @@ def test_an_interrupt_in_mid_run_says_where_and_a_checkpoint_goes_on(late):
     got = [step(x, off), step(x, off)]
     checkpoint = copy.deepcopy((model.state_dict(), optimizer.state_dict())), torch.get_rng_state()
     begin = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt) as caught, interrupt_after(0.1):
+    with pytest.raises(KeyboardInterrupt) as caught, interrupt_after(0.3):
         step(x, on)
-    assert time.perf_counter() - begin < 0.55  # of 0.6 s and more
+    assert time.perf_counter() - begin < 1.9  # of 2 s and more
     note = "\n".join(caught.value.__notes__)
     assert "the step stopped at lowtide_test.nap" in note
     assert ("updated already: 0.weight" if late else "those before the step") in note
@@ -311,7 +311,7 @@ def test_ctrl_c_stops_a_long_step_of_plain_operators():
                 function(x)
                 time.sleep(10)
             stopped += function.stats()["calls"] == 2
-            assert time.perf_counter() - begin < whole / 10 + 0.5
+            assert time.perf_counter() - begin < whole / 10 + 5  # and not ten seconds more
         assert whole < 0.2 or stopped == 3
         assert torch.equal(function(x), function(x))
 
