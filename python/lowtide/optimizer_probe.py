@@ -8,8 +8,6 @@ other Python numbers behind than one (a counter per parameter). The user's objec
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -21,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .optimizer_classes import ParameterClass, make_twin
 from .optimizer_snapshot import Snapshot, run_rule
+from .python_random import PythonRandom
 from .recorder import ITEM, LIFT
 from .update_ledger import NotExpressible, facts_of, rule_line
 
@@ -230,17 +229,11 @@ def _flows(
 @contextmanager
 def _no_python_randomness(optimizer: str) -> Iterator[None]:
     """Refuses a rule that draws from Python's or NumPy's global generators, and gives the numbers back."""
-    numpy = sys.modules.get("numpy")
-    python_before = random.getstate()
-    numpy_before = None if numpy is None else numpy.random.get_state()
+    before = PythonRandom()
     try:
         yield
     finally:
-        drawn = random.getstate() != python_before
-        random.setstate(python_before)
-        if numpy is not None and numpy_before is not None:
-            now = numpy.random.get_state()
-            drawn = drawn or now[2] != numpy_before[2] or (now[1] != numpy_before[1]).any()
-            numpy.random.set_state(numpy_before)
+        drawn = before.drawn_from()
+        before.restore()
     if drawn:
         raise NotExpressible(f"{optimizer}.step() draws random numbers from Python or NumPy")

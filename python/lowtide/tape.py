@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import gc
 import operator
-import random
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +25,7 @@ from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
 from .errors import CaptureError
 from .guards import plain_key
 from .interrupts import signals_held
+from .python_random import PythonRandom
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in
 from .sealed import Sealed
 from .sources import is_library_file
@@ -438,33 +437,24 @@ def _random_state_kept(recording: Recording) -> Iterator[None]:
     Numbers drawn by Python or NumPy would be frozen; a random state that is set inside the step would not be set again
     before the random operators that follow.
     """
-    numpy = sys.modules.get("numpy")
     torch_state = torch.get_rng_state()
-    python_state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
+    before = PythonRandom()
     refused = ""
     try:
         with _random_state_watched() as touched:
             yield
-        if random.getstate() != python_state:
-            refused = "draws numbers from Python's `random`; pass them to the function as tensors"
-        elif numpy is not None and not _same_numpy_state(numpy_state, numpy.random.get_state()):
-            refused = "draws numbers from `numpy.random`; pass them to the function as tensors"
+        drawn = before.drawn_from()
+        if drawn is not None:
+            refused = f"draws numbers from `{drawn}`; pass them to the function as tensors"
         elif "seed" in touched:
             refused = "seeds PyTorch's random numbers"
         elif "set" in touched and any(torch.Tag.nondeterministic_seeded in c.target.tags for c in recording.calls):
             refused = "sets PyTorch's random state and draws from it"
     finally:
         torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
+        before.restore()
     if refused:
         raise CaptureError(f"the step {refused}")
-
-
-def _same_numpy_state(before: Any, after: Any) -> bool:
-    return bool(before[2] == after[2] and (before[1] == after[1]).all())
 
 
 @contextmanager
