@@ -24,23 +24,16 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
 
 from . import _core
+from .adapt_again import SecondRuns, WatchedRuns
 from .adapt_blocks import Wanted, find_blocks, tensors_in
 from .adapt_collect import Collector
-from .adapt_forward import (
-    Buffers,
-    Forward,
-    WatchedBuffers,
-    changes_what_it_is_given,
-    is_left_alone,
-    run_dropped,
-    running_statistics,
-    turn_caches_off,
-)
-from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched
+from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone, run_dropped, run_watched
+from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, storage_bytes
 from .adapt_report import BatchRecord, History, draw
-from .adapt_rollback import Rollback
+from .adapt_rollback import Changing, Rollback
 from .adapt_state import state_tensors, state_to_come
 from .errors import InfeasibleError, add_note
 from .progress import ProgressLine
@@ -50,18 +43,33 @@ T = TypeVar("T")
 _COLLECT_EVERY = 64  # batches, once the sheltered ones are over
 _CAUTION = 1.1  # how much less room sheltered batches have
 _SURPRISE = 0.01  # a prediction that is further off asks for another look
-_PATIENCE = 40  # batches that cannot be learnt from before a warning says so
+_MEMORY = 0.95  # how much of the share of ordinary batches is that of before
+_ORDINARY = 0.52  # below this share everything is dropped, and a warning says so
 _KINDS = 32  # of batches that are told apart; the oldest is forgotten
+_PATHS = 8  # through the blocks, of one kind; that of the fewest batches is forgotten
 
 
 @dataclass
 class _Kind:
     """Batches that one planner serves: of the same structure, with and without gradients that are there already."""
 
-    planner: _core.BatchPlanner | None = None
-    sequence: list[int] = field(default_factory=list)  # blocks in the order of their calls
+    planners: dict[tuple[int, ...], _core.BatchPlanner] = field(default_factory=dict)  # by blocks as they are called
+    path: tuple[int, ...] = ()  # the most frequent: what is expected of the next batch
     since_collected: int = 0
     surprised: bool = False
+
+    @property
+    def planner(self) -> _core.BatchPlanner | None:
+        """That of the path that is expected."""
+        return self.planners.get(self.path)
+
+    def planner_of(self, path: tuple[int, ...], order: int) -> _core.BatchPlanner:
+        """That of another path; of one never seen, a new one."""
+        if path not in self.planners:
+            if len(self.planners) == _PATHS:
+                del self.planners[min(self.planners, key=lambda known: self.planners[known].observations)]
+            self.planners[path] = _core.BatchPlanner(len(path), order=order)
+        return self.planners[path]
 
 
 @dataclass
@@ -81,6 +89,12 @@ class _Batch:
     calls: int = 0
     drops: int = 0
     unexpected: bool = False
+    watched: bool = False  # some block was: there were copies that no other batch has
+    turned: bool = False  # its backward pass has begun
+
+    def turn(self, gradient: torch.Tensor) -> None:
+        """A hook for what the model returns."""
+        self.turned = True
 
 
 class Adapter:
@@ -109,19 +123,22 @@ class Adapter:
         self._order = order
         self._line = ProgressLine("training") if progress else None
         self._memory = _memory_of(model, optimizer)
+        self._enforced = enforce
         self._kinds: dict[Any, _Kind] = {}
         self._batch: _Batch | None = None
         self._explicit = False
         self._in_run = False
         self._drop_all = False
         self._results = Watched()  # of the last call of the model
-        self._fruitless = 0
-        self._seen_running: set[int] = set()  # blocks that change no buffers but running statistics
+        self._ordinary = 1.0  # share of batches of late: one backward pass each, on the path that was expected
+        self._drawing: dict[tuple[int, bool], bool] = {}  # blocks seen in training or not: do they draw from Python?
+        self._changing: Changing = set()
+        self._warned: set[str] = set()
         self._trainable = [p for p in model.parameters() if p.requires_grad]
         self._check_resident()
         if enforce:
             self._memory.limit(budget)
-        self._with_caches = turn_caches_off(model)
+        self._caches = Caches(model)
         self._index = {id(block): i for i, block in enumerate(self.blocks.values())}
         self._forwards = [Forward(block, self._run_block) for block in self.blocks.values()]
         self._forwards.append(Forward(model, self._run_model))
@@ -136,11 +153,13 @@ class Adapter:
 
             loss = adapter.run(lambda: compute_loss(model, batch).backward())
         """
-        before = Rollback(self.model, gradients=True)
+        before = Rollback(self.model, gradients=True, changing=self._changing)
         self._in_run = True
         try:
             try:
-                return step()
+                result = step()
+                self._changing |= before.changed()
+                return result
             except torch.OutOfMemoryError as error:
                 if not self._can_drop_more():
                     raise self._nothing_helps(error) from None
@@ -162,44 +181,67 @@ class Adapter:
         Gives the smallest peak within which such batches can be trained on, in bytes. If that is more than the budget,
         InfeasibleError says so.
         """
-        before = Rollback(self.model, gradients=True)
         if self._cannot_be_told_apart(batch):
             raise TypeError(
                 f"a batch is a dictionary, a tuple, a tensor or a function, not a {type(batch).__qualname__}"
             )
-        for parameter in self.model.parameters():
-            parameter.grad = None
         self._finish()
+        parameters = list(self.model.parameters())
+        gradients = [parameter.grad for parameter in parameters]
+        before = Rollback(self.model, gradients=False, changing=None)
+        aside = storage_bytes(gradient for gradient in gradients if gradient is not None) + before.copied_bytes()
         self._drop_all = True
         try:
-            _both_passes(self.model, batch, loss)
-            done = self._batch
-        except torch.OutOfMemoryError as error:
-            raise self._nothing_helps(error) from None
+            for _ in range(2):
+                for parameter in parameters:
+                    parameter.grad = None
+                before.restore()
+                done = self._tried(batch, loss)
+                if not done.watched:
+                    break
         finally:
             self._drop_all = False
-        self._finish()
-        if done is None:
-            raise ValueError("preflight saw no call of the model with gradients")
-        before.restore()
+            before.restore()
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
         needed = done.peak + self._state_to_come()
         if done.kind.planner is not None and done.kind.planner.observations:
             least = done.base - done.passing + done.kind.planner.least_peak(done.extents) + self._state_to_come()
             needed = min(needed, least)
+        needed -= aside
         if needed > self.budget_bytes:
             raise self._infeasible(f"a batch of {list(done.extents)}", needed)
         return needed
+
+    def _tried(self, batch: Any, loss: Callable[[Any], torch.Tensor] | None) -> _Batch:
+        try:
+            _both_passes(self.model, batch, loss)
+        except torch.OutOfMemoryError as error:
+            extents = [] if self._batch is None else list(self._batch.extents)
+            if self._enforced:
+                self._ran_out()
+                raise self._infeasible(f"a batch of {extents}", self.budget_bytes + 1) from None
+            raise self._nothing_helps(error) from None
+        done = self._batch
+        self._finish()
+        if done is None:
+            raise ValueError("preflight saw no call of the model with gradients")
+        return done
 
     def begin(self, *batch: Any) -> None:
         """Says that a batch begins, where the model itself is not called: its extents are those of these tensors."""
         self._explicit = False
         self._begin(batch, {})
+        assert self._batch is not None
+        self._batch.turned = True  # nobody says what the results are
         self._explicit = True
+        self._caches.turn_off()
 
     def end(self) -> None:
         """Says that the batch is over, the update included. Without it the next one says so."""
         self._finish()
         self._explicit = False
+        self._caches.turn_on()
 
     def stats(self) -> dict[str, float | int]:
         """Figures so far: batches, how many were sheltered, mean error of predictions, planning time."""
@@ -216,9 +258,7 @@ class Adapter:
         finally:
             for forward in self._forwards:
                 forward.remove()
-            for config in self._with_caches:
-                config.use_cache = True
-            self._with_caches = []
+            self._caches.turn_on()
             self._memory.close()
             if self._line is not None:
                 self._line.clear()
@@ -234,23 +274,47 @@ class Adapter:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def _run_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._explicit or is_left_alone():
+        if self._explicit:
             return forward.original(*args, **kwargs)
-        self._begin(args, kwargs)
-        if self._in_run or not self._can_drop_more():
-            result = forward.original(*args, **kwargs)
-        else:
-            result = self._tried_twice(forward, args, kwargs)
+        if is_left_alone():
+            return self._run_aside(forward, args, kwargs)
+        before = Rollback(self.model, gradients=False, changing=self._changing)
+        self._caches.turn_off()
+        try:
+            self._begin(args, kwargs)
+            result = self._tried_twice(forward, args, kwargs, before)
+        finally:
+            self._caches.turn_on()
+        self._changing |= before.changed()
+        self._returned(result)
+        return result
+
+    def _returned(self, result: Any) -> None:
+        batch = self._batch
         self._results = Watched()
         for tensor in tensors_in(result):
             self._results.watch(tensor)
-        if self._batch is not None and self._batch.collector is not None:
-            self._batch.collector.model_returned()
-        return result
+            if tensor.requires_grad and batch is not None:
+                hooked: Any = tensor
+                hooked.register_hook(batch.turn)
+        if batch is not None and batch.collector is not None:
+            batch.collector.model_returned()
 
-    def _tried_twice(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A forward pass that, if memory runs out, is done again with everything dropped."""
-        before = Rollback(self.model, gradients=False)
+    def _run_aside(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An evaluation between two batches is no part of the first: what memory it takes does not count."""
+        batch = self._batch
+        if batch is None or torch.is_grad_enabled() or (batch.collector is not None and not batch.collector.ended):
+            return forward.original(*args, **kwargs)
+        batch.peak = max(batch.peak, self._memory.mark()[1])
+        try:
+            return forward.original(*args, **kwargs)
+        finally:
+            self._memory.mark()
+
+    def _tried_twice(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], before: Rollback) -> Any:
+        """A forward pass that, if memory runs out and something was kept, is done again with everything dropped."""
+        if self._in_run or not self._can_drop_more():
+            return forward.original(*args, **kwargs)
         try:
             return forward.original(*args, **kwargs)
         except torch.OutOfMemoryError:
@@ -265,64 +329,80 @@ class Adapter:
         return forward.original(*args, **kwargs)
 
     def _run_block(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        batch = self._batch
-        if batch is None or is_left_alone() or not self._has_gradient(forward.module, args, kwargs):
+        if is_left_alone() or not self._has_gradient(forward.module, args, kwargs):
             return forward.original(*args, **kwargs)
         if changes_what_it_is_given(args, kwargs):
-            _warn_about_cache(forward.module)
+            self._warn_once(
+                f"lowtide.adapt keeps {type(forward.module).__qualname__}: it is given a cache of keys and values, to "
+                "which a second run would add again; train with use_cache=False"
+            )
             return forward.original(*args, **kwargs)
+        batch = self._batch
+        if batch is None:
+            self._warn_once(
+                "lowtide.adapt drops blocks that are called while no batch is under way: where the model itself is not "
+                "called, adapter.begin(*tensors) and adapter.end() say so"
+            )
+            return self._drop(None, forward, args, kwargs)
         block = self._index[id(forward.module)]
-        drop = self._is_dropped(batch, block)
-        if not drop:
-            if batch.collector is None:
-                return forward.original(*args, **kwargs)
-            return batch.collector.run(block, lambda: forward.original(*args, **kwargs))
-        batch.drops += 1
-        if block in self._seen_running:
-            return self._drop(batch, block, forward, args, kwargs, running_statistics(forward.module))
-        watched = WatchedBuffers(forward.module)
-        result = self._drop(batch, block, forward, args, kwargs, watched)
-        self._seen_running.add(block)
-        changed = watched.changed()
-        if changed:
-            self._leave_out(forward, changed)
+        if self._is_dropped(batch, block):
+            batch.drops += 1
+            return self._drop(batch, forward, args, kwargs)
+        if batch.collector is None:
+            return forward.original(*args, **kwargs)
+        return batch.collector.run(block, lambda: forward.original(*args, **kwargs))
+
+    def _drop(self, batch: _Batch | None, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        module = forward.module
+        block = self._index[id(module)]
+        draws = self._drawing.get((block, module.training))
+        collector = None if batch is None else batch.collector
+
+        def run(call: Callable[..., Any], again: SecondRuns) -> Any:
+            if collector is None:
+                return call(again)
+            return collector.run_dropped(
+                block, lambda first, second: call(again.around(second), first), tensors_in((args, kwargs))
+            )
+
+        if draws is not None:
+            seen = SecondRuns(module, draws=draws)
+            result = run(lambda again, *first: run_dropped(forward.original, args, kwargs, again, *first), seen)
+            changes = seen.changed()
+            if changes:
+                self._leave_out(forward, changes, "; gradients of this batch are not those of plain training")
+            return result
+        if batch is not None:
+            batch.watched = True
+        watched = WatchedRuns(module, forward.original, args, kwargs)
+        result = run(run_watched, watched)
+        self._drawing[block, module.training] = watched.draws
+        if watched.changes:
+            self._leave_out(forward, watched.changes, "")
         return result
 
-    def _drop(
-        self,
-        batch: _Batch,
-        block: int,
-        forward: Forward,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        buffers: Buffers,
-    ) -> Any:
-        if batch.collector is None:
-            return run_dropped(forward.original, args, kwargs, buffers)
-        return batch.collector.run_dropped(
-            block,
-            lambda first, again: run_dropped(forward.original, args, kwargs, buffers, first, again),
-            tensors_in((args, kwargs)),
-        )
-
-    def _leave_out(self, forward: Forward, changed: list[str]) -> None:
+    def _leave_out(self, forward: Forward, changed: list[str], consequence: str) -> None:
         """Keeps a block from now on whose result depends on what its run before has changed."""
         forward.remove()
         self._forwards.remove(forward)
         self.blocks = {name: block for name, block in self.blocks.items() if block is not forward.module}
         self._kinds.clear()
-        warnings.warn(
-            f"lowtide.adapt keeps {type(forward.module).__qualname__}: it changes its buffers as it runs "
-            f"({', '.join(changed)}), and a second run would find others",
-            stacklevel=6,
+        self._warn_once(
+            f"lowtide.adapt keeps {type(forward.module).__qualname__}: it changes {', '.join(changed)} as it runs, and "
+            f"a second run would find something else{consequence}"
         )
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, stacklevel=5)
 
     def _is_dropped(self, batch: _Batch, block: int) -> bool:
         position = batch.calls
         batch.calls += 1
         if batch.dropped is None:
             return True
-        if position >= len(batch.dropped) or batch.kind.sequence[position] != block:
+        if position >= len(batch.dropped) or batch.kind.path[position] != block:
             batch.unexpected = True  # another path through the model: dropping is always right
             return True
         return batch.dropped[position]
@@ -354,7 +434,7 @@ class Adapter:
 
     def _plan(self, batch: _Batch) -> None:
         planner = batch.kind.planner
-        if planner is None:
+        if planner is None or self._ordinary < _ORDINARY:
             return
         room = self.budget_bytes - (batch.base - batch.passing) - self._state_to_come()
         learnt = planner.observations >= self._shelter
@@ -379,18 +459,23 @@ class Adapter:
             return
         level, peak = self._memory.mark()
         collector = batch.collector
+        peak = max(peak, batch.peak)
         batch.peak = max(peak, collector.peak if collector is not None else 0)
         kind = batch.kind
         start = batch.base - batch.passing
         kind.since_collected += 1
+        ordinary = batch.turned
         if collector is not None:
             # State that the first update made is there for good, and in the base of all batches to come.
             update = peak - start - max(level - batch.base, 0)
-            self._learn(batch, collector, update)
+            ordinary = self._learn(batch, collector, update)
+        elif not batch.turned or batch.unexpected or batch.calls != len(kind.path):
+            ordinary = False
+            kind.surprised = True
         elif kind.planner is not None and batch.likely is not None:
             kind.planner.learn_peak(batch.likely, batch.peak - start)
             off = abs(batch.peak - start - batch.likely) / max(batch.peak, 1)
-            kind.surprised = off > _SURPRISE or batch.unexpected
+            kind.surprised = off > _SURPRISE
         record = BatchRecord(
             number=self.history.batches,
             extents=batch.extents,
@@ -404,30 +489,37 @@ class Adapter:
             planning_us=batch.planning_us,
         )
         self.history.add(record)
+        self._count(ordinary)
         if self._line is not None:
             self._line.show(record.line())
 
-    def _learn(self, batch: _Batch, collector: Collector, update_peak: int) -> None:
+    def _learn(self, batch: _Batch, collector: Collector, update_peak: int) -> bool:
+        """Whether there was something to learn that helps with the next batch."""
         kind = batch.kind
         collector.closed = True
         seen = collector.observation(batch.passing)
         if seen is None:
-            self._fruitless += 1
-            if self._fruitless == _PATIENCE:
-                warnings.warn(
-                    "lowtide.adapt cannot learn from these batches, and drops everything: each call of the model is "
-                    "to be followed by one backward pass through all of its blocks",
-                    stacklevel=4,
-                )
-            return
+            return False
+        if batch.watched:
+            return True
         blocks, backward, tail_peak, turn_peak = seen
-        sequence = [call.block for call in collector.calls]
-        if kind.planner is None or kind.sequence != sequence:
-            kind.planner = _core.BatchPlanner(len(sequence), order=self._order)
-            kind.sequence = sequence
-        kind.planner.observe(batch.extents, blocks, backward, tail_peak, turn_peak, update_peak)
+        path = tuple(call.block for call in collector.calls)
+        planner = kind.planner_of(path, self._order)
+        planner.observe(batch.extents, blocks, backward, tail_peak, turn_peak, update_peak)
+        kind.path = max(kind.planners, key=lambda known: kind.planners[known].observations)
         kind.since_collected = 0
         kind.surprised = False
+        return path == kind.path
+
+    def _count(self, ordinary: bool) -> None:
+        was = self._ordinary
+        self._ordinary = _MEMORY * was + (1 - _MEMORY) * ordinary
+        if self._ordinary < _ORDINARY <= was:
+            self._warn_once(
+                "lowtide.adapt cannot plan these batches, and drops everything: each call of the model is to be "
+                "followed by one backward pass through all of its blocks, and most batches are to take the same path "
+                "through them"
+            )
 
     def _kind_of(self, dims: tuple[int, ...], extents: int) -> _Kind:
         device = self._trainable[0].device.type if self._trainable else "cpu"
@@ -525,17 +617,17 @@ def _memory_of(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Mem
     return CudaMemory(device) if device.type == "cuda" else CpuMemory(there)
 
 
-_warned_about: set[type[nn.Module]] = set()
-
-
-def _warn_about_cache(block: nn.Module) -> None:
-    if type(block) not in _warned_about:
-        _warned_about.add(type(block))
-        warnings.warn(
-            f"lowtide.adapt keeps {type(block).__qualname__}: it is given a cache of keys and values, to which a "
-            "second run would add again; train with use_cache=False",
-            stacklevel=5,
-        )
+def _refuse_wrappers(model: nn.Module) -> None:
+    for module in model.modules():
+        kind = type(module).__qualname__
+        if isinstance(module.__dict__.get("forward"), Forward):
+            raise ValueError(f"the {kind} is adapted already; close() the first adapter")
+        if isinstance(module, nn.DataParallel):
+            raise ValueError("lowtide.adapt does not work with DataParallel, whose copies of a model share its blocks")
+        if isinstance(module, OptimizedModule) or module._compiled_call_impl is not None:
+            raise ValueError(
+                f"lowtide.adapt is for eager models, and the {kind} is compiled; lowtide.compile plans those"
+            )
 
 
 def adapt(
@@ -578,8 +670,7 @@ def adapt(
     if isinstance(memory_budget, bool) or not isinstance(memory_budget, (int, str)):
         raise TypeError(f'memory_budget is bytes or text such as "6GiB", not {memory_budget!r}')
     budget = _core.parse_bytes(memory_budget) if isinstance(memory_budget, str) else memory_budget
-    if isinstance(model.__dict__.get("forward"), Forward):
-        raise ValueError("this model is adapted already; close() the first adapter")
+    _refuse_wrappers(model)
     return Adapter(
         model,
         budget,
