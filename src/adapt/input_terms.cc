@@ -29,6 +29,19 @@ std::vector<std::vector<std::uint8_t>> monomials(std::size_t columns, std::size_
   return found;
 }
 
+// The terms times each power of one more column in front, up to the highest.
+std::vector<std::vector<std::uint8_t>> times_first(const std::vector<std::vector<std::uint8_t>>& terms,
+                                                   std::size_t highest) {
+  std::vector<std::vector<std::uint8_t>> products;
+  for (std::size_t power = 0; power <= highest; ++power) {
+    for (const auto& powers : terms) {
+      products.push_back({static_cast<std::uint8_t>(power)});
+      products.back().insert(products.back().end(), powers.begin(), powers.end());
+    }
+  }
+  return products;
+}
+
 }  // namespace
 
 bool InputTerms::learn(std::span<const std::uint64_t> extents) {
@@ -69,21 +82,13 @@ void InputTerms::choose() {
   for (std::size_t i = 0; i < first_.size(); ++i) {
     if (changes_[i] && same_as_[i] == i) columns_.push_back(i);
   }
-  // The first extent of all is the size of the batch, and whatever else there is may be once for each sample.
-  const bool batch_changes = !columns_.empty() && columns_.front() == 0;
-  const std::size_t lengths = columns_.size() - (batch_changes ? 1 : 0);
+  const bool first_changes = !columns_.empty() && columns_.front() == 0;
+  const std::size_t lengths = columns_.size() - (first_changes ? 1 : 0);
+  first_is_length_ = first_is_length_ || (first_changes && lengths == 0);
   for (std::size_t order = order_;; --order) {
     powers_ = monomials(lengths, order);
-    if (batch_changes) {
-      std::vector<std::vector<std::uint8_t>> both;
-      for (const std::uint8_t power : {std::uint8_t{0}, std::uint8_t{1}}) {
-        for (const auto& powers : powers_) {
-          both.push_back({power});
-          both.back().insert(both.back().end(), powers.begin(), powers.end());
-        }
-      }
-      powers_ = std::move(both);
-    }
+    // As the size of the batch it is in products with whatever else there is, which may be once for each sample.
+    if (first_changes) powers_ = times_first(powers_, first_is_length_ ? std::max<std::size_t>(order, 1) : 1);
     if (powers_.size() <= kMostTerms || order <= 1) return;
   }
 }

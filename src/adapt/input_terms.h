@@ -4,7 +4,8 @@
 // always the same as another: of input_ids and attention_mask [8, 128] only the length 128 is of interest. Which are is
 // learnt from the batches themselves, so the terms change when one comes that differs in a new way.
 //
-// Bytes are polynomials of a low order in lengths (attention: their square), times the batch size if that changes.
+// Bytes are polynomials of a low order in lengths (attention: their square), times the batch size if that changes. The
+// first extent is taken for that, unless it was once the only one to change: inputs may have the length in front.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +41,7 @@ class InputTerms {
   std::vector<std::uint64_t> largest_;  // of all batches
   std::vector<std::size_t> same_as_;    // the first column that was always the same
   std::vector<bool> changes_;
+  bool first_is_length_ = false;                   // it changed while no other did
   std::vector<std::size_t> columns_;               // of interest: those that change, once each
   std::vector<std::vector<std::uint8_t>> powers_;  // of each term, by column of interest
 };

@@ -71,7 +71,11 @@ INSTANTIATE_TEST_SUITE_P(Batches, Terms,
                                            TermsCase{"two_lengths", {{8, 128, 8, 128}, {8, 64, 8, 32}}, 6},
                                            // {1, s, s^2} x {1, b}
                                            TermsCase{"batch_and_length", {{8, 128, 8, 128}, {4, 64, 4, 64}}, 6},
-                                           TermsCase{"batch_alone", {{8, 128}, {4, 128}}, 2},
+                                           // 1, b, b^2: it may be a length in front
+                                           TermsCase{"first_alone", {{8, 128}, {4, 128}}, 3},
+                                           TermsCase{"length_in_front", {{20, 8}, {30, 8}, {40, 8}}, 3},
+                                           // {1, t, t^2} x {1, b, b^2}
+                                           TermsCase{"length_in_front_then_batch", {{20, 8}, {30, 8}, {40, 5}}, 9},
                                            TermsCase{"no_tensor", {{}, {}}, 1}),
                          [](const auto& one) { return one.param.name; });
 
@@ -106,6 +110,33 @@ TEST(Estimator, PredictsThePeakOfAnyChoiceAfterTenBatches) {
       if (i % 3 == 0) estimator.observe(run.observation);  // what is learnt from mixed choices fits the rest
     }
   }
+}
+
+// Inputs with the length in front, and a batch of fewer samples at the end of an epoch.
+TEST(Estimator, PredictsSquaresOfALengthInFront) {
+  std::mt19937 random(7);
+  Estimator estimator(1);
+  const auto bytes = [](std::uint64_t length, std::uint64_t samples) {
+    return Bytes(samples * (300 * length + 4 * length * length) + 5000);
+  };
+  const auto observe = [&](std::uint64_t length, std::uint64_t samples) {
+    Observation seen;
+    seen.extents = {length, samples};
+    seen.backward = {0};
+    BlockObservation block;
+    block.dropped = true;
+    block.forward_peak = block.settled_peak = seen.turn_peak = bytes(length, samples);
+    seen.blocks.push_back(block);
+    estimator.observe(seen);
+  };
+  const auto off = [&](std::uint64_t length, std::uint64_t samples) {
+    const Prediction found = estimator.predict(std::vector<std::uint64_t>{length, samples});
+    return share_off(found.likely.turn, bytes(length, samples).count());
+  };
+  for (int i = 0; i < 20; ++i) observe(20 + random() % 100, 8);
+  for (std::uint64_t length = 20; length < 120; length += 7) EXPECT_LT(off(length, 8), 1e-4) << length;
+  observe(70, 5);
+  for (std::uint64_t length = 20; length < 120; length += 7) EXPECT_LT(off(length, 8), 1e-3) << length;
 }
 
 TEST(Estimator, SaysWhatItExtrapolates) {
