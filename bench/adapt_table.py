@@ -37,7 +37,8 @@ from torch import nn
 import lowtide
 from adapt_tasks import Task, loss_of, tasks
 from lowtide import _core
-from lowtide.adapt_forward import Forward, run_dropped, running_statistics, turn_caches_off
+from lowtide.adapt_again import SecondRuns
+from lowtide.adapt_forward import Caches, Forward, run_dropped
 
 METHODS = ("none", "all", "static", "dtr", "adapt")
 MIB = 2**20
@@ -61,7 +62,7 @@ class Chosen:
         self._calls += 1
         if not self.dropped[self._calls - 1]:
             return forward.original(*args, **kwargs)
-        return run_dropped(forward.original, args, kwargs, running_statistics(forward.module))
+        return run_dropped(forward.original, args, kwargs, SecondRuns(forward.module, draws=False))
 
 
 def dtr_choice(planner: _core.BatchPlanner, extents: list[int], room: int) -> list[bool]:
@@ -117,7 +118,7 @@ class Bench:
         self.extents[batches * 2 // 3] = task.longest  # the longest comes late
         torch.manual_seed(seed)
         self.model = task.make()
-        turn_caches_off(self.model)
+        Caches(self.model).turn_off()
         shared = {id(t): t for t in (*self.model.parameters(), *self.model.buffers())}
         self.other = copy.deepcopy(self.model, dict(shared))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)

@@ -16,7 +16,7 @@ import torch
 
 from . import _core
 from .adapt_blocks import tensors_in
-from .adapt_memory import Memory, Watched
+from .adapt_memory import Memory, Watched, addresses_of, storage_bytes
 
 
 class SavedBytes(Watched):
@@ -31,8 +31,7 @@ class SavedBytes(Watched):
         pack, unpack = torch._C._autograd._top_saved_tensors_default_hooks(True)
 
         def counting(tensor: torch.Tensor) -> Any:
-            if tensor.untyped_storage()._cdata not in self._known:
-                self.watch(tensor)
+            self.watch(tensor, self._known)
             return pack(tensor)
 
         self._hooks = torch.autograd.graph.saved_tensors_hooks(counting, unpack)
@@ -98,7 +97,7 @@ class Collector:
 
     def run_dropped(self, block: int, call: Callable[[Any, Any], Any], arguments: list[torch.Tensor]) -> Any:
         """A block that is dropped: `call` gets the contexts for its forward pass and for its running again."""
-        known = self.resident | {tensor.untyped_storage()._cdata for tensor in arguments}
+        known = self.resident | addresses_of(arguments)
         record = BlockRecord(block, dropped=True, entered=self.memory.level(), saved=SavedBytes(known))
         began = time.perf_counter_ns()
         result = call(record.saved, _Again(self, record))
@@ -109,8 +108,7 @@ class Collector:
         for tensor in results:
             record.saved.leave_out(tensor)
         record.lingering = record.saved.alive_bytes()
-        made = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in results}
-        record.result = sum(size for storage, size in made.items() if storage not in known)
+        record.result = storage_bytes(results, known)
         return result
 
     def _returned(self, record: BlockRecord, result: Any, began: int) -> None:

@@ -1,12 +1,12 @@
 """How much memory is in use, and how high it rose since it was last asked: one face for the CPU and for CUDA.
 
-On the CPU it is what `lowtide.measure()` counts, plus what the model had before. On CUDA it is what PyTorch's caching
-allocator says is allocated.
+On the CPU it is what `lowtide.measure()` counts, plus what the model had before and still has. On CUDA it is what
+PyTorch's caching allocator says is allocated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +15,10 @@ from torch.multiprocessing import reductions
 from . import _torch
 
 _WeakStorage: Any = reductions.StorageWeakRef
+_is_gone: Any = torch.UntypedStorage._expired
+
+_BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
 
 
 class Memory(Protocol):
@@ -34,26 +38,42 @@ class Memory(Protocol):
 
 
 class CpuMemory(Memory):
-    """Bytes of PyTorch's allocator since now, and those of `there_before`."""
+    """Bytes of PyTorch's allocator since now, and those of `there_before` that have not gone away."""
 
     def __init__(self, there_before: Iterable[torch.Tensor]) -> None:
         _torch.install_allocator()
-        self._before = storage_bytes(there_before)
+        self._before = Watched()
+        for tensor in there_before:
+            self._before.watch(tensor)
+        self._still_there = self._at_mark = self._before.alive_bytes()
+        self._limit: int | None = None
         self._meter = _torch.Meter()
 
     def level(self) -> int:  # noqa: D102
         live, arena, _, _ = self._meter.read()
-        return self._before + live + arena
+        return self._left_of_before() + live + arena
 
     def mark(self) -> tuple[int, int]:  # noqa: D102
         level, peak = self._meter.mark()
-        return self._before + level, self._before + peak
+        # What went away since the last mark may have been there at the peak.
+        before, self._at_mark = self._at_mark, self._left_of_before()
+        return self._at_mark + level, before + peak
 
     def limit(self, bytes: int | None) -> None:  # noqa: D102
-        self._meter.limit(None if bytes is None else bytes - self._before)
+        self._limit = bytes
+        self._meter.limit(None if bytes is None else bytes - self._left_of_before())
 
     def close(self) -> None:  # noqa: D102
         self._meter.close()
+
+    def _left_of_before(self) -> int:
+        left = self._before.alive_bytes()
+        if left != self._still_there:
+            self._still_there = left
+            self._before.forget_the_gone()
+            if self._limit is not None:
+                self._meter.limit(self._limit - left)
+        return left
 
 
 class CudaMemory(Memory):
@@ -85,15 +105,21 @@ class Watched:
         # A weak reference keeps the address from being given to another storage.
         self._storages: dict[int, tuple[Any, int]] = {}
 
-    def watch(self, tensor: torch.Tensor) -> None:
-        """Looks after the storage behind the tensor too."""
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._storages:
-            self._storages[storage._cdata] = (_WeakStorage(storage), storage.nbytes())
+    def watch(self, tensor: torch.Tensor, known: Container[int] = ()) -> None:
+        """Looks after the storages behind the tensor too, except for those that are known."""
+        for storage in storages_of(tensor):
+            address = storage._cdata
+            if address not in known and address not in self._storages:
+                self._storages[address] = (_WeakStorage(storage), storage.nbytes())
 
     def leave_out(self, tensor: torch.Tensor) -> None:
-        """Looks no longer after the storage behind the tensor."""
-        self._storages.pop(tensor.untyped_storage()._cdata, None)
+        """Looks no longer after the storages behind the tensor."""
+        for storage in storages_of(tensor):
+            self._storages.pop(storage._cdata, None)
+
+    def forget_the_gone(self) -> None:
+        """Looks no longer after those that nobody holds."""
+        self._storages = {address: one for address, one in self._storages.items() if not _is_gone(one[0].cdata)}
 
     def total_bytes(self) -> int:
         """Of all of them, alive or not."""
@@ -101,9 +127,34 @@ class Watched:
 
     def alive_bytes(self) -> int:
         """Of those that somebody holds."""
-        return sum(size for storage, size in self._storages.values() if not storage.expired())
+        return sum([size for storage, size in self._storages.values() if not _is_gone(storage.cdata)])
 
 
-def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the storages behind the tensors, each counted once."""
-    return sum({storage._cdata: storage.nbytes() for storage in (t.untyped_storage() for t in tensors)}.values())
+def storages_of(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """The storages behind a tensor: one, or those of the tensors that a sparse or a nested one is made of, or none."""
+    if tensor.layout is torch.strided and not hasattr(type(tensor), "__tensor_flatten__"):
+        return [] if tensor.is_meta else [tensor.untyped_storage()]
+    return [storage for part in _parts(tensor) for storage in storages_of(part)]
+
+
+def _parts(tensor: Any) -> Iterator[torch.Tensor]:
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        yield from (part for part in parts if isinstance(part, torch.Tensor))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in _BY_ROWS:
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.detach().values())
+    elif tensor.layout in _BY_COLUMNS:
+        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.detach().values())
+
+
+def addresses_of(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Of the storages behind the tensors."""
+    return {storage._cdata for tensor in tensors for storage in storages_of(tensor)}
+
+
+def storage_bytes(tensors: Iterable[torch.Tensor], known: Container[int] = ()) -> int:
+    """Bytes of the storages behind the tensors that are not known, each counted once."""
+    sizes = {storage._cdata: storage.nbytes() for tensor in tensors for storage in storages_of(tensor)}
+    return sum(size for address, size in sizes.items() if address not in known)

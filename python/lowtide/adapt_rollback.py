@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from .adapt_again import running_statistics, version_of
+from .adapt_memory import storage_bytes
 from .python_random import PythonRandom
 
 Changing = set[tuple[int, str]]  # buffers by their table and name
@@ -42,7 +43,7 @@ class Rollback:
 
     def copied_bytes(self) -> int:
         """Of the copies of buffers."""
-        return sum(copy.untyped_storage().nbytes() for *_, copy in self._buffers if copy is not None)
+        return storage_bytes(copy for *_, copy in self._buffers if copy is not None)
 
     def restore(self) -> None:
         """Puts everything back."""

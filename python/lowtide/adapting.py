@@ -28,10 +28,10 @@ from torch._dynamo.eval_frame import OptimizedModule
 
 from . import _core
 from .adapt_again import SecondRuns, WatchedRuns
-from .adapt_blocks import Wanted, find_blocks, tensors_in
+from .adapt_blocks import Wanted, extents_of, find_blocks, tensors_in
 from .adapt_collect import Collector
 from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone, run_dropped, run_watched
-from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, storage_bytes
+from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, addresses_of, storage_bytes
 from .adapt_report import BatchRecord, History, draw
 from .adapt_rollback import Changing, Rollback
 from .adapt_state import state_tensors, state_to_come
@@ -420,7 +420,7 @@ class Adapter:
         began = time.perf_counter_ns()
         tensors = tensors_in((args, kwargs))
         if self._features is None:
-            extents = tuple(extent for tensor in tensors for extent in tensor.shape)
+            extents = tuple(extent for tensor in tensors for extent in extents_of(tensor))
         else:
             extents = tuple(int(extent) for extent in self._features(*args, **kwargs))
         kind = self._kind_of(tuple(tensor.dim() for tensor in tensors), len(extents))
@@ -428,7 +428,7 @@ class Adapter:
         self._plan(batch)
         batch.planning_us = (time.perf_counter_ns() - began) / 1000
         if batch.sheltered or kind.surprised or kind.since_collected >= _COLLECT_EVERY:
-            resident = {t.untyped_storage()._cdata for t in (*self.model.parameters(), *self.model.buffers())}
+            resident = addresses_of((*self.model.parameters(), *self.model.buffers()))
             batch.collector = Collector(self._memory, resident, level)
         self._batch = batch
 
