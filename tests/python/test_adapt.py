@@ -439,7 +439,7 @@ def test_after_preflight_the_longest_batch_may_come_first() -> None:
     model, _ = twins(Texts)
     longest = texts([60])[0]
     budget = int(worst_bytes(model, longest) * 0.8) + 3 * sum(p.numel() * 4 for p in model.parameters())
-    lengths = [20, 30, 40, 50, 25, 35, 45, 15, 22, 60, 60, 59]
+    lengths = [60, 20, 30, 60, 40, 50, 25, 35, 45, 15, 22, 60, 60, 59]
     with lowtide.adapt(model, memory_budget=budget) as adapter:
         adapter.preflight(longest)
         trained(model, texts(lengths))

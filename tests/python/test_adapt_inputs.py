@@ -294,6 +294,61 @@ def test_graphs_with_sparse_adjacencies(layout: torch.layout) -> None:
     assert_same_bits(ours, trained(plain, batches))
 
 
+class OneGraph(Graphs):
+    """The same graph for all batches, in a sparse buffer; each block has it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("adjacency", some_graph(40, 7))
+        for layer in self.layers:
+            layer.register_buffer("adjacency", self.adjacency)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return super().forward((batch, self.adjacency))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_buffers() -> None:
+    model, plain = twins(OneGraph)
+    batches = [torch.arange(40) % n for n in LENGTHS]
+
+    def left(model: nn.Module) -> list[Any]:
+        torch.manual_seed(0)
+        for batch in batches:
+            summed(model, batch).backward()
+        return [copied(p.grad) for p in model.parameters() if p.grad is not None]
+
+    with lowtide.adapt(model, memory_budget="64MiB") as adapter:
+        assert adapter.preflight((batches[0],)) > 0
+        ours = left(model)
+    assert_same_bits(ours, left(plain))
+
+
+class Ragged(nn.Module):
+    """Rows of any length, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(4))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            rows = layer(rows)
+        return rows.values()
+
+
+def test_rows_of_any_length() -> None:
+    batches = [
+        torch.nested.nested_tensor([torch.randn(n, 16), torch.randn(n // 2, 16)], layout=torch.jagged) for n in LENGTHS
+    ]
+    model, plain = twins(Ragged)
+    with lowtide.adapt(model, memory_budget="64MiB") as adapter:
+        ours = trained(model, batches)
+        adapter.end()
+        assert not adapter.history.records[-1].sheltered
+    assert_same_bits(ours, trained(plain, batches))
+
+
 class SparseEmbedding(Texts):
     def __init__(self) -> None:
         super().__init__()
