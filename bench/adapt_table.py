@@ -173,8 +173,7 @@ class Bench:
         batch = self.task.batch(extents)
         key = [extent for tensor in batch.values() for extent in tensor.shape]
         longest = [extent for tensor in self.task.batch(self.task.longest).values() for extent in tensor.shape]
-        kinds = [kind for kind in adapter._kinds.values() if kind.planner is not None]
-        planner = kinds[-1].planner if kinds else None
+        planner = next(reversed(adapter._kinds.planners()), None)
         # Copies are NumPy's: tensors would count against the budget.
         buffers = [(buffer, buffer.numpy().copy()) for buffer in self.model.buffers()]
         expected: list[bytes] = []
@@ -378,7 +377,7 @@ def print_planning(batches: int) -> None:
         adapter.end()
         records = [record for record in adapter.history.records if not record.sheltered]
         micros = sorted(record.planning_us for record in records)
-        planner = next(kind.planner for kind in adapter._kinds.values() if kind.planner is not None)
+        planner = adapter._kinds.planners()[0]
         core = []
         for _ in range(batches):
             extents = [4, chance.randrange(50, 200), 16]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 
 from . import _core
 from .adapt_again import SecondRuns, WatchedRuns
+from .adapt_batch import Batch, Kind, Kinds, both_passes
 from .adapt_blocks import Wanted, extents_of, find_blocks, tensors_in
 from .adapt_collect import Collector
 from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone, run_dropped, run_watched
@@ -45,56 +45,6 @@ _CAUTION = 1.1  # how much less room sheltered batches have
 _SURPRISE = 0.01  # a prediction that is further off asks for another look
 _MEMORY = 0.95  # how much of the share of ordinary batches is that of before
 _ORDINARY = 0.52  # below this share everything is dropped, and a warning says so
-_KINDS = 32  # of batches that are told apart; the oldest is forgotten
-_PATHS = 8  # through the blocks, of one kind; that of the fewest batches is forgotten
-
-
-@dataclass
-class _Kind:
-    """Batches that one planner serves: of the same structure, with and without gradients that are there already."""
-
-    planners: dict[tuple[int, ...], _core.BatchPlanner] = field(default_factory=dict)  # by blocks as they are called
-    path: tuple[int, ...] = ()  # the most frequent: what is expected of the next batch
-    since_collected: int = 0
-    surprised: bool = False
-
-    @property
-    def planner(self) -> _core.BatchPlanner | None:
-        """That of the path that is expected."""
-        return self.planners.get(self.path)
-
-    def planner_of(self, path: tuple[int, ...], order: int) -> _core.BatchPlanner:
-        """That of another path; of one never seen, a new one."""
-        if path not in self.planners:
-            if len(self.planners) == _PATHS:
-                del self.planners[min(self.planners, key=lambda known: self.planners[known].observations)]
-            self.planners[path] = _core.BatchPlanner(len(path), order=order)
-        return self.planners[path]
-
-
-@dataclass
-class _Batch:
-    """The batch under way."""
-
-    kind: _Kind
-    extents: tuple[int, ...]
-    base: int  # level when it began
-    passing: int  # of that: results of the batch before, which go away as this one's come
-    dropped: list[bool] | None  # None: everything
-    likely: int | None  # predicted peak above base - passing
-    sheltered: bool
-    planning_us: float
-    collector: Collector | None
-    peak: int = 0
-    calls: int = 0
-    drops: int = 0
-    unexpected: bool = False
-    watched: bool = False  # some block was: there were copies that no other batch has
-    turned: bool = False  # its backward pass has begun
-
-    def turn(self, gradient: torch.Tensor) -> None:
-        """A hook for what the model returns."""
-        self.turned = True
 
 
 class Adapter:
@@ -124,8 +74,8 @@ class Adapter:
         self._line = ProgressLine("training") if progress else None
         self._memory = _memory_of(model, optimizer)
         self._enforced = enforce
-        self._kinds: dict[Any, _Kind] = {}
-        self._batch: _Batch | None = None
+        self._kinds = Kinds()
+        self._batch: Batch | None = None
         self._explicit = False
         self._in_run = False
         self._drop_all = False
@@ -181,10 +131,7 @@ class Adapter:
         Gives the smallest peak within which such batches can be trained on, in bytes. If that is more than the budget,
         InfeasibleError says so.
         """
-        if self._cannot_be_told_apart(batch):
-            raise TypeError(
-                f"a batch is a dictionary, a tuple, a tensor or a function, not a {type(batch).__qualname__}"
-            )
+        passes = both_passes(self.model, batch, loss)
         self._finish()
         parameters = list(self.model.parameters())
         gradients = [parameter.grad for parameter in parameters]
@@ -196,7 +143,7 @@ class Adapter:
                 for parameter in parameters:
                     parameter.grad = None
                 before.restore()
-                done = self._tried(batch, loss)
+                done = self._tried(passes)
                 if not done.watched:
                     break
         finally:
@@ -213,9 +160,9 @@ class Adapter:
             raise self._infeasible(f"a batch of {list(done.extents)}", needed)
         return needed
 
-    def _tried(self, batch: Any, loss: Callable[[Any], torch.Tensor] | None) -> _Batch:
+    def _tried(self, passes: Callable[[], object]) -> Batch:
         try:
-            _both_passes(self.model, batch, loss)
+            passes()
         except torch.OutOfMemoryError as error:
             extents = [] if self._batch is None else list(self._batch.extents)
             if self._enforced:
@@ -352,7 +299,7 @@ class Adapter:
             return forward.original(*args, **kwargs)
         return batch.collector.run(block, lambda: forward.original(*args, **kwargs))
 
-    def _drop(self, batch: _Batch | None, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _drop(self, batch: Batch | None, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module = forward.module
         block = self._index[id(module)]
         draws = self._drawing.get((block, module.training))
@@ -397,7 +344,7 @@ class Adapter:
             self._warned.add(text)
             warnings.warn(text, stacklevel=5)
 
-    def _is_dropped(self, batch: _Batch, block: int) -> bool:
+    def _is_dropped(self, batch: Batch, block: int) -> bool:
         position = batch.calls
         batch.calls += 1
         if batch.dropped is None:
@@ -424,7 +371,7 @@ class Adapter:
         else:
             extents = tuple(int(extent) for extent in self._features(*args, **kwargs))
         kind = self._kind_of(tuple(tensor.dim() for tensor in tensors), len(extents))
-        batch = _Batch(kind, extents, level, self._results.alive_bytes(), None, None, True, 0.0, None)
+        batch = Batch(kind, extents, level, self._results.alive_bytes(), None, None, True, 0.0, None)
         self._plan(batch)
         batch.planning_us = (time.perf_counter_ns() - began) / 1000
         if batch.sheltered or kind.surprised or kind.since_collected >= _COLLECT_EVERY:
@@ -432,7 +379,7 @@ class Adapter:
             batch.collector = Collector(self._memory, resident, level)
         self._batch = batch
 
-    def _plan(self, batch: _Batch) -> None:
+    def _plan(self, batch: Batch) -> None:
         planner = batch.kind.planner
         if planner is None or self._ordinary < _ORDINARY:
             return
@@ -493,7 +440,7 @@ class Adapter:
         if self._line is not None:
             self._line.show(record.line())
 
-    def _learn(self, batch: _Batch, collector: Collector, update_peak: int) -> bool:
+    def _learn(self, batch: Batch, collector: Collector, update_peak: int) -> bool:
         """Whether there was something to learn that helps with the next batch."""
         kind = batch.kind
         collector.closed = True
@@ -521,7 +468,7 @@ class Adapter:
                 "through them"
             )
 
-    def _kind_of(self, dims: tuple[int, ...], extents: int) -> _Kind:
+    def _kind_of(self, dims: tuple[int, ...], extents: int) -> Kind:
         device = self._trainable[0].device.type if self._trainable else "cpu"
         key = (
             dims,
@@ -531,11 +478,7 @@ class Adapter:
             self._trainable[0].grad is None if self._trainable else True,
             self._trainable[-1].grad is None if self._trainable else True,
         )
-        kind = self._kinds.pop(key, None) or _Kind()
-        self._kinds[key] = kind
-        if len(self._kinds) > _KINDS:
-            del self._kinds[next(iter(self._kinds))]
-        return kind
+        return self._kinds.of(key)
 
     # -- budgets ------------------------------------------------------------------------------------------------------
 
@@ -585,27 +528,6 @@ class Adapter:
         self._ran_out()
         add_note(error, "lowtide.adapt: everything was dropped already; a smaller batch or a larger budget is needed")
         return error
-
-    @staticmethod
-    def _cannot_be_told_apart(batch: Any) -> bool:
-        return not (callable(batch) or isinstance(batch, (dict, tuple, list, torch.Tensor)) or hasattr(batch, "keys"))
-
-
-def _both_passes(model: nn.Module, batch: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
-    if callable(batch) and not hasattr(batch, "keys") and not isinstance(batch, torch.Tensor):
-        batch()
-        return
-    if hasattr(batch, "keys"):
-        result = model(**batch)
-    elif isinstance(batch, torch.Tensor):
-        result = model(batch)
-    else:
-        result = model(*batch)
-    scalar: Any = getattr(result, "loss", None) if loss is None else loss(result)
-    if scalar is None:
-        scalar = sum((t.sum() for t in tensors_in(result) if t.requires_grad), torch.zeros(()))
-    del result
-    scalar.backward()
 
 
 def _memory_of(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Memory:
