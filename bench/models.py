@@ -26,14 +26,13 @@ def cnn() -> nn.Module:
     )  # fmt: skip
 
 
-def bert(width: int = 256) -> nn.Module:
-    return configured.bert_base(
-        VOCABULARY, "sdpa", hidden_size=width, num_hidden_layers=4, num_attention_heads=4, intermediate_size=4 * width
-    )
+def bert(width: int = 256, layers: int = 4) -> nn.Module:
+    shape = {"num_hidden_layers": layers, "num_attention_heads": 4, "intermediate_size": 4 * width}
+    return configured.bert_base(VOCABULARY, "sdpa", hidden_size=width, **shape)
 
 
-def gpt2(width: int = 256) -> nn.Module:
-    return configured.gpt2(VOCABULARY, "sdpa", n_embd=width, n_layer=4, n_head=4)
+def gpt2(width: int = 256, layers: int = 4) -> nn.Module:
+    return configured.gpt2(VOCABULARY, "sdpa", n_embd=width, n_layer=layers, n_head=4)
 
 
 def images(batch: int = 8) -> dict[str, torch.Tensor]:

@@ -1,8 +1,12 @@
-"""The harness that trains two equal copies of a model side by side: one eager, one compiled."""
+"""The harness that trains two equal copies of a model side by side: one eager, one compiled.
+
+LOWTIDE_FULL=1   the transformers with all optimizers instead of one in each test, and 4 layers where there are LAYERS
+"""
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,20 +20,25 @@ from models import MODELS, OPTIMIZERS, bert, gpt2, loss_of, plain_step, tokens
 from zoo.tasks import StepMaker
 
 __all__ = [
+    "FULL",
+    "LAYERS",
     "MODELS",
     "OPTIMIZERS",
+    "SMALL",
     "Side",
     "batches",
     "loss_of",
     "pair",
     "pair_of",
+    "pairings",
     "plain_step",
     "run_both",
     "same",
     "small_batches",
 ]
 
-
+FULL = bool(os.environ.get("LOWTIDE_FULL"))
+LAYERS = 4 if FULL else 2
 SMALL = {"bert": partial(bert, width=64), "gpt2": partial(gpt2, width=64)}
 
 
@@ -60,17 +69,31 @@ class Side:
         }
 
 
+def pairings(turn: int) -> list[tuple[str, str]]:
+    """Models and the optimizers that train them: the quick models with every optimizer, the transformers with one each.
+
+    `turn` says which one: four tests with turns that follow each other have every pairing between them.
+    """
+    names = list(OPTIMIZERS)
+    slow = {model: names[(turn + place) % len(names)] for place, model in enumerate(SMALL)}
+    return [(model, name) for model in MODELS for name in names if FULL or slow.get(model, name) == name]
+
+
 def pair(
     model: str,
     optimizer: str | Callable[[Any], torch.optim.Optimizer] = "adam",
     make: StepMaker = plain_step,
     *,
     small: bool = False,
+    layers: int = 4,
     **options: Any,
 ) -> tuple[Side, Side]:
-    """Two equal copies: one whose step is eager, one whose step is compiled. `small` narrows the transformers."""
+    """Two equal copies: one whose step is eager, one whose step is compiled.
+
+    `small` narrows the transformers, and gives them so many `layers`.
+    """
     torch.manual_seed(0)
-    first = SMALL[model]() if small and model in SMALL else MODELS[model][0]()
+    first = SMALL[model](layers=layers) if small and model in SMALL else MODELS[model][0]()
     return pair_of(first, optimizer, make, **options)
 
 

@@ -8,11 +8,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lowtide
-from step_models import MODELS, OPTIMIZERS, plain_step, same
+from step_models import MODELS, OPTIMIZERS, pairings, plain_step, same
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "optimizer"), pairings(0))
 def test_capture_plan_verify(model, optimizer):
     torch.manual_seed(0)
     module = MODELS[model][0]()
@@ -59,8 +58,7 @@ def test_program_order_peak_is_what_eager_takes():
     assert abs(used.peak_bytes - loss.nbytes - graph.program_peak_bytes) <= 64
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "optimizer"), pairings(2))
 def test_a_model_without_weights_has_the_same_graph(model, optimizer):
     graphs = []
     for mode in (contextlib.nullcontext(), FakeTensorMode()):

@@ -1,6 +1,7 @@
 """Will it fit: what is said of a device that is not here, beside what steps take that are."""
 
 import json
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -16,6 +17,7 @@ from lowtide.largest import LIMIT, largest_that_fits
 
 MIB = 2**20
 WIDTH = 256
+FULL = bool(os.environ.get("LOWTIDE_FULL"))
 
 
 def network(layers: int = 8) -> nn.Module:
@@ -48,8 +50,8 @@ def example(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(batch, 64), torch.randint(10, (batch,))
 
 
-def ask(rows: int = 1024, **options) -> lowtide.FitReport:
-    model = network()
+def ask(rows: int = 1024, layers: int = 8, **options) -> lowtide.FitReport:
+    model = network(layers)
     step, optimizer = training(model)
     options = {"example": example(rows), "reserve": 0, **options}
     return lowtide.fit(step, model=model, optimizer=optimizer, **options)
@@ -237,13 +239,14 @@ def test_where_nothing_fits() -> None:
 
 
 def test_the_largest_batches_fit_and_the_next_do_not() -> None:
-    capacity = 64 * MIB
-    report = ask(100, device=capacity, slowdown=0.1)
+    layers = 8 if FULL else 4
+    capacity = 8 * layers * MIB
+    report = ask(100, layers, device=capacity, slowdown=0.1)
     largest = report.largest_batch
     assert largest is not None and 100 < largest.plain < largest.planned < largest.budget
     graphs = {}
     for batch in {b + more for b in (largest.plain, largest.planned, largest.budget) for more in (0, 1)}:
-        model = network()
+        model = network(layers)
         step, optimizer = training(model)
         graphs[batch] = [
             lowtide.capture(function, model=model, optimizer=optimizer, example=example(batch), device="A100")

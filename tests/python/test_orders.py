@@ -13,7 +13,7 @@ import lowtide
 from given_orders import needs_of, plan_in_order, random_order
 from graph_file import GraphFile
 from lowtide import _core, compiling
-from step_models import Side, pair, pair_of, plain_step, run_both, same, small_batches
+from step_models import LAYERS, Side, pair, pair_of, plain_step, run_both, same, small_batches
 
 SEEDS = range(20 if os.environ.get("LOWTIDE_FULL") else 6)
 ORDERS = [name for name, _ in _core.order_algorithms() if name not in ("program", "model_program")]
@@ -90,7 +90,7 @@ def test_models_with_hidden_ties(order: str | int, make: type[nn.Module], optimi
 
 @pytest.mark.parametrize("model", ["bert", "cnn"])
 def test_whole_models(order: str | int, model: str) -> None:
-    eager, planned = pair(model, "adam", small=True)
+    eager, planned = pair(model, "adam", small=True, layers=LAYERS)
     check(eager, planned, small_batches(model, 2))
 
 
