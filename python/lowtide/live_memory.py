@@ -36,7 +36,7 @@ def memory_of(tensor: torch.Tensor) -> Memory | None:
         if storage.device.type == "meta" or storage.nbytes() == 0:
             return None
         return Memory(storage._cdata, storage.nbytes(), str(storage.device), describe(tensor))
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, ValueError):  # the last of parameters that have no shape yet
         return None
 
 
@@ -88,7 +88,10 @@ def _saved_by(node: Node) -> Iterator[torch.Tensor]:
     if kind not in _saved_names:
         _saved_names[kind] = [name for name in dir(node) if name.startswith("_raw_saved")]
     for name in _saved_names[kind]:
-        saved = getattr(node, name)
+        try:
+            saved = getattr(node, name)
+        except RuntimeError:  # lists of tensors say so when they were freed
+            continue
         for one in saved if isinstance(saved, (list, tuple)) else (saved,):
             yield from _tensors_in(getattr(one, "data", None))
     yield from _tensors_in(list(getattr(node, "__dict__", {}).values()))  # of a Function: what its context has

@@ -164,10 +164,11 @@ class _Census:
         reached = {memory for found in (*kinds, *places) for memory in found.reach}
         rest = [tensor for tensor in self.alive if self._memory(tensor) not in reached]
         everybody = [*kinds, *places, self._found("not held by any variable that was found", rest)]
-        holders = sorted(self._shared_out(everybody), key=lambda holder: -holder.bytes)
+        found_by = sorted(self._shared_out(everybody), key=lambda pair: -pair[0].bytes)
+        holders = [holder for holder, _ in found_by]
         memories = {memory for found in everybody for memory in found.reach}
         total = sum(memory.nbytes for memory in memories)
-        self._advise(holders, everybody, total)
+        self._advise(found_by, total)
         source, code = self._where()
         error = f"{type(self.error).__name__}: {str(self.error).partition(chr(10))[0]}" if self.error else ""
         advice = [holder.advice for holder in holders if holder.advice]
@@ -225,7 +226,7 @@ class _Census:
 
     # -- who has what ----------------------------------------------------------------------------------------------
 
-    def _shared_out(self, everybody: list[_Found]) -> Iterator[Holder]:
+    def _shared_out(self, everybody: list[_Found]) -> Iterator[tuple[Holder, _Found]]:
         """Memory is counted for whoever has a tensor there; if only graphs keep it, for the one that keeps the most."""
         reaches = Counter(memory for found in everybody for memory in found.reach)
         counted: set[Memory] = set()
@@ -241,7 +242,7 @@ class _Census:
         for i, found in enumerate(everybody):
             if own[i] or kept[i]:
                 alone = sum(memory.nbytes for memory in own[i] | kept[i] if reaches[memory] == 1)
-                yield self._holder(found, own[i], kept[i], alone)
+                yield self._holder(found, own[i], kept[i], alone), found
 
     def _holder(self, found: _Found, own: set[Memory], kept: set[Memory], alone: int) -> Holder:
         in_graphs = sum(memory.nbytes for memory in kept)
@@ -259,10 +260,8 @@ class _Census:
 
     # -- what to do ------------------------------------------------------------------------------------------------
 
-    def _advise(self, holders: list[Holder], everybody: list[_Found], total: int) -> None:
-        found_of = {found.name: found for found in everybody}
-        for holder in holders:
-            found = found_of[holder.name]
+    def _advise(self, found_by: list[tuple[Holder, _Found]], total: int) -> None:
+        for holder, found in found_by:
             if holder.bytes < total * _WORTH_SAYING:
                 continue
             amount = _core.format_bytes(holder.bytes)

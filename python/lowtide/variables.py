@@ -47,8 +47,15 @@ def places_in_frame(frame: FrameType, seen: Seen | None = None) -> Iterator[Plac
         yield from places_in_module(frame.f_globals, code.co_filename)
         return
     last = max(line for _, _, line in code.co_lines() if line is not None)
-    scope = Place("", f"{code.co_name}()", code.co_filename, range(code.co_firstlineno, last + 1))
+    scope = Place("", f"{_owner(frame)}{code.co_name}()", code.co_filename, range(code.co_firstlineno, last + 1))
     yield from _places_in(frame.f_locals, scope, seen)
+
+
+def _owner(frame: FrameType) -> str:
+    """The class of the module whose method it is: there are many `forward`."""
+    names = frame.f_code.co_varnames[:1] if frame.f_code.co_argcount else ()
+    first = frame.f_locals.get(names[0]) if names else None
+    return f"{type(first).__name__}." if isinstance(first, torch.nn.Module) and names == ("self",) else ""
 
 
 def places_in_module(variables: Mapping[str, Any], file: str) -> Iterator[Place]:

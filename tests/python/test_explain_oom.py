@@ -152,6 +152,43 @@ def test_nothing_is_unpacked_and_what_was_freed_is_not_counted() -> None:
     assert graphs["first in train()"] == 0
 
 
+def test_graphs_that_were_freed_and_parameters_without_a_shape() -> None:
+    def train() -> None:
+        lazy = nn.LazyLinear(4)
+        weight = torch.randn(64, 64, requires_grad=True)
+        loss = weight[torch.tensor([0, 2])].sum()  # keeps a list of tensors
+        loss.backward()
+        run_out()
+        del lazy
+
+    assert report_of(train).total_bytes >= 2 * 64 * 64 * 4
+
+
+class Inner(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([x] * 64)
+        run_out()
+        return x
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        return y
+
+
+def test_methods_of_the_same_name_are_told_apart() -> None:
+    report = report_of(Outer(), torch.zeros(1 << 12))
+    held = {holder.name: holder for holder in report.holders}
+    assert held["x in Inner.forward()"].bytes == 64 * 4 << 12
+    assert held["x in Outer.forward()"].bytes == 4 << 12
+    assert "work in chunks" in held["x in Inner.forward()"].advice and not held["x in Outer.forward()"].advice
+
+
 def test_what_is_global_and_what_nobody_is_found_to_hold() -> None:
     KEPT_BY_A_MODULE.extend(torch.zeros(1 << 16) for _ in range(3))
 
