@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .errors import CaptureError
+from .structure import flatten
 
 
 class Size(NamedTuple):
@@ -37,7 +37,7 @@ class Inputs:
         dimension: int,
         mode: FakeTensorMode | None,
     ) -> None:
-        self._example = example
+        self._example = example if callable(example) else as_arguments(example)
         self._dimension = dimension
         self._mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
         if callable(example):
@@ -47,7 +47,8 @@ class Inputs:
             return
         if length is not None:
             raise TypeError("a length needs an example that is a function of both: example=lambda batch, length: ...")
-        tensors = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        self._leaves, self._structure = flatten(self._example)
+        tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
         sizes = {tensor.shape[dimension] if tensor.dim() > dimension else None for tensor in tensors}
         own = sizes.pop() if len(sizes) == 1 else None
         if own is None:
@@ -67,15 +68,23 @@ class Inputs:
                     arguments = self._example(*(number for number in size if number is not None))
             except Exception as error:
                 raise CaptureError(f"the example fails: {type(error).__name__}: {error}") from error
-            return arguments if isinstance(arguments, tuple) else (arguments,)
-        arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: self._resized(tensor, size.batch), self._example)
-        assert isinstance(arguments, tuple)
+            return as_arguments(arguments)
+        resized = [self._resized(leaf, size.batch) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
+        arguments = self._structure.unflatten(resized)
+        assert isinstance(arguments, tuple)  # as the example is
         return arguments
 
     def _resized(self, tensor: torch.Tensor, batch: int | None) -> torch.Tensor:
         with self._mode:
             if batch is None or not tensor.dim() or tensor.shape[self._dimension] == batch:
-                return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-            shape = list(tensor.shape)
-            shape[self._dimension] = batch
-            return torch.empty(shape, dtype=tensor.dtype)
+                made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            else:
+                shape = list(tensor.shape)
+                shape[self._dimension] = batch
+                made = torch.empty(shape, dtype=tensor.dtype)
+            return made.requires_grad_(tensor.requires_grad)
+
+
+def as_arguments(example: Any) -> tuple[Any, ...]:
+    """The tuple of arguments: what is no tuple or list is the only one."""
+    return tuple(example) if type(example) in (tuple, list) else (example,)

@@ -7,11 +7,13 @@ import importlib
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import LowtideError
+from .sources import is_library_file
 from .versions import require_torch
 
 DONE, USAGE, INFEASIBLE, INVALID_INPUT = 0, 2, 3, 5
@@ -90,8 +92,27 @@ def load(target: str) -> Callable[[], Any]:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise _UsageError(f"{module_name} has no function {function_name}")
-    made: Callable[[], Any] = function
-    return made
+    return lambda: _users(function)
+
+
+class _UsersError(Exception):
+    """What the user's own code raised, and where."""
+
+    def __init__(self, error: Exception) -> None:
+        self.kind = type(error).__name__
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library_file(frame.filename)]
+        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        super().__init__(f"{self.kind}: {error}{where}")
+
+
+def _users(code: Callable[[], Any]) -> Any:
+    """Calls code of the user's: what it raises says nothing about how the program is used."""
+    try:
+        return code()
+    except (_UsageError, LowtideError):
+        raise
+    except Exception as error:
+        raise _UsersError(error) from error
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -103,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
         from .fitting import fit
 
         report = fit(
-            load(options.target),
+            _users(lambda: load(options.target)),
             device=options.device,
             batch=options.batch,
             length=options.length,
@@ -115,7 +136,9 @@ def run(arguments: Sequence[str]) -> int:
         )
     except (_UsageError, ValueError) as error:
         return _refuse(USAGE, "usage", str(error), "how it is used: lowtide fit --help", as_json)
-    except (LowtideError, ImportError, OSError, TypeError) as error:
+    except _UsersError as error:
+        return _refuse(INVALID_INPUT, error.kind, str(error), "what FUNCTION returns: lowtide fit --help", as_json)
+    except (LowtideError, OSError, TypeError) as error:
         kind = type(error).__name__
         return _refuse(INVALID_INPUT, kind, f"{kind}: {error}", "what FUNCTION returns: lowtide fit --help", as_json)
     if as_json:

@@ -17,7 +17,7 @@ from .errors import CaptureError, InfeasibleError
 from .fit_inputs import Inputs, Size
 from .fit_report import EXPANDABLE, Infeasible, Largest, Plain, Planned
 from .gpu_operators import gpu_operators
-from .largest import largest_that_fits
+from .largest import LIMIT, largest_that_fits
 from .planning import plan
 from .rooflines import DEVICES, Device
 
@@ -36,6 +36,10 @@ _OPERATORS_OF_GPU = (
 _OPERATORS_OF_CPU = (
     "operators are those of a CPU, and parameters are updated one by one; on a GPU some operators differ (fused "
     "attention), and by default optimizers update all parameters at once, with temporary copies of them"
+)
+_NO_AUTOCAST = (
+    'torch.autocast("cuda") has no effect here, so that figures are those of parameters\' own dtype: with it the step '
+    "takes less; model.to(torch.bfloat16) shows how much at most"
 )
 _NO_RUNS_ON_GPU = "Lowtide runs planned steps on CPU today: for a GPU its figures are plans, not runs"
 _EVEN = 64  # no kernel pads its multiples
@@ -66,12 +70,13 @@ class Question:
         self._captured: set[Size] = set()
         self._as_on_gpu = device is not None
         self._why_not_as_on_gpu = ""
+        self._autocasts: set[str] = set()
         # Some times are needed to tell cheap operators from dear ones.
         weighed_on = None if is_here else device or DEVICES["A100"]
 
         def capture(size: Size) -> tuple[_core.Graph, _core.Graph]:
             taken = gpu_operators(optimizers, device) if device and self._as_on_gpu else nullcontext()
-            with taken, weightless.CudaMeansCpu():
+            with taken, weightless.CudaMeansCpu(), weightless.autocasts_noted(self._autocasts):
                 arguments = inputs.at(size)
                 return capture_both(function, model, optimizers, arguments, weighed_on, keep_grads=keep_grads)
 
@@ -101,7 +106,8 @@ class Question:
         if self._is_here:
             return _BESIDE_THE_STEP, _OPERATORS_RUN_HERE
         roofline = [_ROOFLINE] if self._device else []
-        return _NOT_IN_THE_GRAPH, self._operators(), _NO_RUNS_ON_GPU, *roofline
+        autocast = [_NO_AUTOCAST] if "cuda" in self._autocasts else []
+        return _NOT_IN_THE_GRAPH, self._operators(), _NO_RUNS_ON_GPU, *roofline, *autocast
 
     def _operators(self) -> str:
         """Whose operators were captured; if not a GPU's although one is meant, why not."""
@@ -189,7 +195,8 @@ class Question:
         ends = {min(captured), max(captured)}  # such a plan takes as long as a capture
         budget = largest_that_fits(probed(lambda size: self._probe_budget(size, slowdown)), self._usable, sorted(ends))
         why = refused[min(refused)] if refused else ""
-        return Largest(step * plain, step * planned, step * budget, slowdown, step, len(captured), why)
+        limit = step * max(LIMIT, asked // step)
+        return Largest(step * plain, step * planned, step * budget, slowdown, step, limit, len(captured), why)
 
     def _probe_plain(self, size: Size) -> tuple[bool, int]:
         graph = self._graphs(size)[0]

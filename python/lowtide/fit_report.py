@@ -52,7 +52,7 @@ class Infeasible:
 class Largest:
     """The largest batch or length of each kind: it was captured and fits, and the next one was tried and does not.
 
-    All are multiples of `step`.
+    All are multiples of `step`. From `limit` on nothing larger was tried.
     """
 
     plain: int
@@ -60,8 +60,13 @@ class Largest:
     budget: int  # with operators that run again, for at most `slowdown` more time
     slowdown: float
     step: int
+    limit: int
     captures: int  # how many were looked at
     refused: str  # where it cannot be captured, the smallest that was tried, and why; empty if it can
+
+    def shown(self, number: int) -> str:
+        """One of the three, as text."""
+        return f"{number} or more" if number >= self.limit else str(number)
 
 
 @dataclass(frozen=True)
@@ -144,8 +149,9 @@ class FitReport:
                 continue
             steps = f", in steps of {largest.step}" if largest.step > 1 else ""
             yield (
-                f"{name:11}largest: PyTorch {largest.plain}, planned {largest.planned}, with recompute for at most "
-                f"{100 * largest.slowdown:g} % more time {largest.budget} ({largest.captures} captured{steps})"
+                f"{name:11}largest: PyTorch {largest.shown(largest.plain)}, planned {largest.shown(largest.planned)}, "
+                f"with recompute for at most {100 * largest.slowdown:g} % more time {largest.shown(largest.budget)} "
+                f"({largest.captures} captured{steps})"
             )
             if largest.refused:
                 yield f"           cannot be captured {largest.refused}"
@@ -157,7 +163,7 @@ class FitReport:
             yield f"run it as it is: {_size(self.usable_bytes - plain.reserved_bytes)} are left"
             for name, asked, largest in self._sought():
                 if largest.plain > asked:
-                    yield f"or raise the {name}, to at most {largest.plain}"
+                    yield f"or raise the {name}, to at most {largest.shown(largest.plain)}"
             return
         if plain.fits_expandable:
             yield f"set PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: with that it fits in plain PyTorch"

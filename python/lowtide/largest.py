@@ -5,32 +5,36 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-LIMIT = 2**16
+LIMIT = 2**24  # nothing larger is tried by itself
 
 
 def largest_that_fits(probe: Callable[[int], tuple[bool, int | None]], capacity: int, starts: Iterable[int]) -> int:
-    """The largest number, up to `LIMIT`, for which `probe` says that it fits; 0 if none does.
+    """The largest number for which `probe` says that it fits; 0 if none does.
 
     `probe(number)` gives whether it fits, and the bytes that it needs, or none if they cannot be told. Bytes are taken
     to grow along a line, which says where to look, after some numbers to start with; what decides is `probe` alone: the
-    answer has been seen to fit, and the number after it not to.
+    answer has been seen to fit, and the number after it not to, unless it is `LIMIT` or the largest start.
     """
-    low, high, stride = 0, LIMIT + 1, 1
-    needed: dict[int, int] = {}
     waiting = deque(starts)
+    limit = max(LIMIT, *waiting)
+    low, high, stride = 0, limit + 1, 1
+    needed: dict[int, int] = {}
+    slow = 0  # how often in a row the interval was not halved
     while high - low > 1:
         guess = waiting.popleft()
+        width = high - low
         fits, size = probe(guess)
         if size is not None:
             needed[guess] = size
         low, high = (max(low, guess), high) if fits else (low, min(high, guess))
+        slow = 0 if high - low <= width // 2 else slow + 1
         if waiting:
             continue
         predicted = _where_it_crosses(needed, capacity)
         if predicted is None:
             predicted = 2 * low if fits else (low + high) // 2
-        if predicted >= high and high not in needed and high <= LIMIT:  # what cannot be told says nothing about a line
-            predicted = (low + high) // 2
+        if high <= limit and (slow > 2 or (predicted >= high and high not in needed)):
+            predicted = (low + high) // 2  # bytes grow by steps, or it cannot be told how many these are: no line helps
         elif not low < predicted < high:  # the line is wrong by a little: ever larger steps away from what it says
             predicted = low + stride if predicted <= low else high - stride
             stride *= 2

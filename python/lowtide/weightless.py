@@ -35,6 +35,26 @@ def _on_cpu(argument: Any) -> Any:
 
 
 @contextmanager
+def autocasts_noted(devices: set[str]) -> Iterator[None]:
+    """Adds the kinds of devices for which code asks for autocast."""
+    own: Any = torch.autocast.__init__
+
+    def noting(
+        self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+    ) -> None:
+        if enabled:
+            devices.add(device_type)
+        own(self, device_type, dtype, enabled, cache_enabled)
+
+    autocast: Any = torch.autocast
+    autocast.__init__ = noting
+    try:
+        yield
+    finally:
+        autocast.__init__ = own
+
+
+@contextmanager
 def building() -> Iterator[None]:
     """What is built here has shapes and no content: a model takes no memory, whatever its size."""
 
@@ -59,9 +79,11 @@ def building() -> Iterator[None]:
 
 @contextmanager
 def as_if_on_cpu(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Fake tensors stand in for those of `model` that are on the meta device, in the optimizers too."""
+    """Fake tensors stand in for those of `model` that are on another device, in the optimizers too."""
     stand_ins: dict[int, torch.Tensor] = {}
-    mode = _SharedMode(allow_non_fake_inputs=True)
+    tensors = (*model.parameters(), *model.buffers())
+    modes = (tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor))
+    mode = next(modes, None) or _SharedMode(allow_non_fake_inputs=True)
 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in stand_ins:
@@ -80,10 +102,10 @@ def as_if_on_cpu(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
     try:
         for table, before in tables:
             for name, tensor in before.items():
-                if tensor is not None and tensor.is_meta:
+                if tensor is not None and tensor.device.type != "cpu":
                     table[name] = stand_in(tensor)
         for group, parameters in lists:
-            group["params"] = [stand_in(tensor) if tensor.is_meta else tensor for tensor in parameters]
+            group["params"] = [tensor if tensor.device.type == "cpu" else stand_in(tensor) for tensor in parameters]
         yield
     finally:
         for table, before in tables:
