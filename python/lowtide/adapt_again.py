@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from .adapt_blocks import tensors_in
+from .inputs import tensors_in
 from .python_random import PythonRandom
 
 Place = tuple[dict[str, Any], str]

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from . import _core
-from .adapt_blocks import tensors_in
 from .adapt_collect import Collector
+from .inputs import tensors_in
 
 _KINDS = 32  # of batches that are told apart; the oldest is forgotten
 _PATHS = 8  # through the blocks, of one kind; that of the fewest batches is forgotten

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from . import _core
-from .adapt_blocks import tensors_in
 from .adapt_memory import Memory, Watched, addresses_of, storage_bytes
+from .inputs import tensors_in
 
 
 class SavedBytes(Watched):

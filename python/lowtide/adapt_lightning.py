@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .adapt_blocks import tensors_in
 from .adapt_callback import HoldsAdapter
+from .inputs import tensors_in
 
 try:
     from lightning.pytorch import Callback

@@ -28,7 +28,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 from . import _core
 from .adapt_again import SecondRuns, WatchedRuns
 from .adapt_batch import Batch, Kind, Kinds, both_passes
-from .adapt_blocks import Wanted, extents_of, find_blocks, tensors_in
+from .adapt_blocks import Wanted, find_blocks
 from .adapt_collect import Collector
 from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone, run_dropped, run_watched
 from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, addresses_of, storage_bytes
@@ -36,6 +36,7 @@ from .adapt_report import BatchRecord, History, draw
 from .adapt_rollback import Changing, Rollback
 from .adapt_state import state_tensors, state_to_come
 from .errors import InfeasibleError, add_note
+from .inputs import extents_of, tensors_in
 from .progress import ProgressLine
 
 T = TypeVar("T")

@@ -184,7 +184,10 @@ class Profiles:
             self._times_packed.popitem(last=False)
         known = self._known.get(signature)
         variants = known.variants if known is not None else []
-        self._packings.append(_Packing(signature, self._packer.submit(pack_beside, recording, variants)))
+        try:
+            self._packings.append(_Packing(signature, self._packer.submit(pack_beside, recording, variants)))
+        except RuntimeError:  # no more threads, or Python is about to end
+            self._times_packed[signature] = _MOST_PACKINGS
 
     def collect(self) -> list[Packed]:
         """Takes in what is packed; gives what is new. Profiles that were not used for long make room."""

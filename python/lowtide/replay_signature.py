@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .inputs import extents_of
+
 
 class Signature(NamedTuple):
     """Iterations of one signature are expected to make the same requests.
@@ -32,7 +34,9 @@ def signature_of(ended_by: object, module: torch.nn.Module | None, inputs: objec
 
 def _look_of(leaf: Any) -> object:
     if isinstance(leaf, torch.Tensor):
-        return (tuple(leaf.shape), leaf.dtype)
+        extents = extents_of(leaf)
+        known = all([type(extent) is int for extent in extents])  # not so of symbolic ones
+        return (extents if known else leaf.dim(), leaf.layout, leaf.dtype)
     if leaf is None or isinstance(leaf, (bool, int, str)):
         return leaf
     return type(leaf)

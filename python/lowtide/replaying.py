@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike, fspath, register_at_fork
 from types import TracebackType
 from typing import Any
 
@@ -124,16 +124,36 @@ class Replay:
         if not self._is_open:
             self._outer = None
             return
+        is_mine = self._is_mine()
+        try:
+            if is_mine:
+                self._end_iteration()
+                self._last = self.stats()
+        finally:
+            self._close()
+            if is_mine:
+                self._native.stop()
+            else:
+                warnings.warn(
+                    "lowtide.replay() is left on another thread than it was entered on, which goes on with what it "
+                    "has; leave it where it was entered",
+                    stacklevel=2,
+                )
+
+    def _close(self) -> None:
+        """Looks at nothing any more."""
         self._on_step.remove()
         self._await_nothing()
-        self._end_iteration()
-        self._last = self.stats()
         self._is_open = False
         self._ended_by = None
         active_replay.current = None
-        self._native.stop()
         self._profiles.close()
         self._profiles = Profiles(self._most_profiles)
+
+    def _forked(self) -> None:
+        """In a new process, which makes ordinary requests; the thread that packs is not in it."""
+        self._profiles = Profiles(self._most_profiles)
+        self._close()
 
     def step(self) -> None:
         """The iteration ends here. Where it is called once, optimizers' steps no longer end iterations."""
@@ -217,7 +237,7 @@ class Replay:
         return self._is_open and threading.get_ident() == self._thread
 
     def _after_optimizer(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        if self._is_mine() and not self._steps_are_called:
+        if not torch.compiler.is_compiling() and self._is_mine() and not self._steps_are_called:
             self._boundary(optimizer)
 
     def _boundary(self, ended_by: object) -> None:
@@ -237,7 +257,7 @@ class Replay:
             self._any_module = None
 
     def _before_module(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if self._is_mine():
+        if not torch.compiler.is_compiling() and self._is_mine():
             self._await_nothing()
             self._begin_iteration(signature_of(self._ended_by, module, (args, _keywords_of_call())))
 
@@ -290,6 +310,14 @@ class Replay:
             return
         for packed in collected:
             packed.measure_time()
+
+
+def _forget_in_child() -> None:
+    if active_replay.current is not None:
+        active_replay.current._forked()
+
+
+register_at_fork(after_in_child=_forget_in_child)
 
 
 def _keywords_of_call() -> dict[str, Any]:

@@ -98,7 +98,11 @@ class EagerReplay {
     if (events_.size() >= kLongestRecording) [[unlikely]]
       give_up_recording();
   }
-  void note_release(const void* address) { events_.push_back({address, replay::TraceEvent::kReleased}); }
+  void note_release(const void* address) {
+    events_.push_back({address, replay::TraceEvent::kReleased});
+    if (events_.size() >= kLongestRecording) [[unlikely]]
+      give_up_recording();
+  }
 
   void release(std::byte* address);
   void release_from_elsewhere(std::byte* address);
@@ -111,7 +115,7 @@ class EagerReplay {
     std::uint64_t serial;
   };
 
-  static constexpr std::size_t kLongestRecording = 16'000'000;  // events
+  static constexpr std::size_t kLongestRecording = 4'000'000;  // events
 
   EagerReplay();
   void give_up_recording();

@@ -1,10 +1,12 @@
 // spill_file.h: blocks of memory that are pages of a file, which the system writes out when memory runs short.
 //
-// For iterations that are only looked at: they may need more memory than there is, and may be slow.
+// For iterations that are only looked at: they may need more memory than there is, and may be slow. A process that is
+// forked has copies of the blocks; of pages that it has not touched they follow what the parent writes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace lowtide::torch_runtime {
@@ -26,7 +28,10 @@ class SpillFile {
   static void release(void* block, std::size_t bytes);
 
  private:
-  int file_;
+  class Descriptor;
+  class Blocks;
+
+  std::shared_ptr<const Descriptor> file_;
   std::int64_t end_ = 0;
 };
 

@@ -27,9 +27,10 @@ from adapt_models import (
     trained,
     twins,
 )
-from lowtide.adapt_blocks import extents_of, find_blocks, tensors_in
+from lowtide.adapt_blocks import find_blocks
 from lowtide.adapt_memory import CpuMemory, Watched, addresses_of, storage_bytes, storages_of
 from lowtide.adapt_state import state_to_come
+from lowtide.inputs import extents_of, tensors_in
 
 LENGTHS = random_lengths(24, 10, 60)
 

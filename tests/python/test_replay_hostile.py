@@ -5,6 +5,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -266,16 +267,95 @@ def test_a_child_in_the_middle_of_an_iteration_makes_ordinary_requests() -> None
             training.step(x)
             replay.settle()
         out = training.forward(x)
-        before = out.clone()
+        before = out.tolist()
         with forked() as is_child:
+            assert out.tolist() == before
             if is_child:
-                for _ in range(3):
-                    training.finish(training.forward(x))
                 del out
-            assert torch.equal(before, before.clone())
-        assert torch.equal(out, before)
+                with lowtide.replay() as own:  # that of the parent is not the child's
+                    for _ in range(8):
+                        training.step(x)
+                        own.settle()
+                assert own.stats().hits > 0
+        assert out.tolist() == before
         training.finish(out)
     assert replay.stats().hits > 0
+
+
+def test_spilled_tensors_of_a_child_are_its_own(tmp_path: os.PathLike[str]) -> None:
+    with lowtide.replay(spill=tmp_path):
+        written, freed = torch.ones(1 << 16), torch.ones(1 << 16)
+        with forked() as is_child:
+            if is_child:
+                assert written.sum() == freed.sum() == 1 << 16
+                written.zero_()
+                del freed
+        assert written.sum() == freed.sum() == 1 << 16
+    with forked() as is_child:  # the replay is over, the tensors are not
+        if is_child:
+            written.zero_()
+    assert written.sum() == 1 << 16
+    del written, freed
+
+
+def test_a_replay_that_is_left_on_another_thread() -> None:
+    training = Training()
+    replay = lowtide.replay()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(replay.__enter__).result()
+        with pytest.warns(UserWarning, match="left on another thread"):
+            replay.__exit__(None, None, None)
+        with pytest.warns(UserWarning, match="another thread is in"), lowtide.replay() as second:
+            training.step(inputs_of([8])[0])
+        assert second.stats().hits == 0
+        other.submit(_torch.eager_replay().stop).result()
+    assert eager_and_replayed(lambda training, _: [training.step(x) for x in inputs_of([8] * 5)]).iterations > 0
+
+
+def test_packing_that_cannot_begin_leaves_iterations_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    stats = eager_and_replayed(lambda training, _: [training.step(x) for x in inputs_of([8] * 5)])
+    assert stats.hits == 0 and stats.iterations > 0
+
+
+def test_an_error_at_the_end_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lowtide.Replay, "stats", fail)
+        with pytest.raises(KeyboardInterrupt), lowtide.replay():
+            Training().step(inputs_of([8])[0])
+    stats = eager_and_replayed(lambda training, _: [training.step(x) for x in inputs_of([8] * 5)])
+    assert stats.iterations > 0
+
+
+def test_compiled_functions_inside() -> None:
+    def run(training: Training, replay: lowtide.Replay | None) -> list[torch.Tensor]:
+        @torch.compile(backend="eager", fullgraph=True)
+        def loss_of(x: torch.Tensor) -> torch.Tensor:
+            return training.model(x).square().mean()
+
+        for x in inputs_of([8] * 6):
+            training.optimizer.zero_grad()
+            loss_of(x).backward()
+            training.optimizer.step()
+        return []
+
+    eager_and_replayed(run)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_inside() -> None:
+    rows = torch.nested.nested_tensor([x[:2] for x in inputs_of([4, 5])])
+    layer = nn.Linear(16, 8)
+    expected = layer(rows).unbind()
+    with lowtide.replay():
+        for _ in range(3):
+            assert all(torch.equal(a, b) for a, b in zip(expected, layer(rows).unbind(), strict=True))
 
 
 def test_models_are_copied_and_saved_inside(tmp_path: os.PathLike[str]) -> None:
