@@ -41,7 +41,7 @@ bool solves(const Reference& reference, std::span<const LayoutItem> items, Bytes
 }
 
 void expect_smallest(Kind kind) {
-  const std::uint64_t rounds = full_size() ? 3'000 : 100;
+  const std::uint64_t rounds = full_size() ? 3'000 : kSanitized ? 30 : 100;
   std::uint64_t above_load = 0;
   for (std::uint64_t seed = 0; seed < rounds; ++seed) {
     std::mt19937_64 random(seed);
@@ -80,7 +80,7 @@ std::vector<LayoutItem> larger_problem(std::mt19937_64& random, std::size_t coun
 }
 
 TEST(AddressPrograms, AsSmallAsTheSearchOnLargerProblems) {
-  const std::size_t problems = full_size() ? 100 : 20;
+  const std::size_t problems = full_size() ? 100 : kSanitized ? 10 : 20;
   std::size_t tried = 0;
   std::size_t above_load = 0;
   std::map<std::string_view, std::size_t> solved;

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "full_size.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lowtide/layout.h"
@@ -153,7 +154,7 @@ TEST(Plan, BuffersWithoutBytes) {
 // Every quick order with every quick layout, on random graphs. The program has a test of its own,
 // model_program_test.cc.
 TEST(Plan, EveryAlgorithmPassesVerify) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < (kSanitized ? 100 : 500); ++seed) {
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
     for (const OrderAlgorithm& order : order_algorithms()) {

@@ -102,7 +102,7 @@ void expect_as_evaluated(const Graph& graph, std::span<const OpId> order, std::m
 
 TEST(Recompute, NeedsWhatTheSearchExpects) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < (kSanitized ? 4'000 : 20'000); ++i) {
     const Graph graph = random_graph(random);
     expect_as_evaluated(graph, random_order(graph, random), random);
     if (HasFailure()) FAIL() << "graph " << i;

@@ -35,7 +35,7 @@ constexpr double kMostBytes = limit(1.5 * 1024 * 1024 * 1024);
 constexpr double kSteepest = limit(1.15);  // of the logarithm of time over the logarithm of size
 constexpr double kMostSecondsToPlan = limit(60);
 
-constexpr std::size_t kLargest = kSanitized ? 10'000 : 100'000;
+constexpr std::size_t kLargest = kSanitized ? 2'000 : 100'000;
 
 template <typename Pass>
 auto timed(double& seconds, Pass pass) {
