@@ -9,7 +9,7 @@ watched, with copies of buffers and arguments until it is clear that they are no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -18,18 +18,45 @@ from torch.utils._pytree import tree_map
 from .inputs import tensors_in
 from .python_random import PythonRandom
 
-Place = tuple[dict[str, Any], str]
+Key = tuple[int, str]  # the table of a module in which something is, and its name
 
 
-def running_statistics(module: nn.Module) -> list[Place]:
-    """Buffers that a forward pass of the module in training changes and does not depend on."""
+class HeldBuffer(NamedTuple):
+    """A buffer where it is, and how often it was changed in place."""
+
+    table: dict[str, Any]
+    name: str
+    tensor: torch.Tensor
+    version: int
+
+    @property
+    def key(self) -> Key:
+        """Where it is."""
+        return id(self.table), self.name
+
+    def was_changed(self) -> bool:
+        """Whether its content is another now, of what counts changes."""
+        return version_of(self.tensor) != self.version
+
+
+def buffers_of(module: nn.Module) -> list[HeldBuffer]:
+    """Those of the module and its parts, as they are now."""
     return [
-        (part._buffers, name)
+        HeldBuffer(part._buffers, name, buffer, version_of(buffer))
         for part in module.modules()
-        if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
         for name, buffer in part._buffers.items()
         if buffer is not None
     ]
+
+
+def running_statistics(module: nn.Module) -> set[Key]:
+    """Where buffers are that a forward pass of the module in training changes and does not depend on."""
+    return {
+        (id(part._buffers), name)
+        for part in module.modules()
+        if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats
+        for name in part._buffers
+    }
 
 
 class SecondRuns:
@@ -42,14 +69,9 @@ class SecondRuns:
             for name, parameter in part._parameters.items()
             if parameter is not None
         ]
-        self._buffers: list[tuple[dict[str, Any], str, torch.Tensor, int]] = [
-            (part._buffers, name, b, version_of(b))
-            for part in module.modules()
-            for name, b in part._buffers.items()
-            if b is not None
-        ]
-        self._statistics = {(id(table), name) for table, name in running_statistics(module)}
-        self._copies: dict[tuple[int, str], torch.Tensor] = {}
+        self._buffers = buffers_of(module)
+        self._statistics = running_statistics(module)
+        self._copies: dict[Key, torch.Tensor] = {}
         self._random = PythonRandom() if draws else None
         self._inner: Any = None
         self._after: list[Callable[[], None]] = []
@@ -61,19 +83,14 @@ class SecondRuns:
 
     def changed(self) -> list[str]:
         """Buffers whose content is another now, running statistics aside."""
-        return [
-            name
-            for table, name, buffer, version in self._buffers
-            if (id(table), name) not in self._statistics and version_of(buffer) != version
-        ]
+        return [held.name for held in self._buffers if held.key not in self._statistics and held.was_changed()]
 
     def __enter__(self) -> None:
         for table, name, parameter in self._parameters:
             self._put(table, name, parameter)
-        for table, name, buffer, _ in self._buffers:
-            key = id(table), name
-            copied = buffer if key in self._statistics else self._copies.get(key)
-            self._put(table, name, buffer if copied is None else copied.clone())
+        for held in self._buffers:
+            copied = held.tensor if held.key in self._statistics else self._copies.get(held.key)
+            self._put(held.table, held.name, held.tensor if copied is None else copied.clone())
         if self._random is not None:
             self._after.append(PythonRandom().restore)
             self._random.restore()
@@ -98,7 +115,7 @@ class WatchedRuns(SecondRuns):
 
     def __init__(self, module: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         super().__init__(module, draws=True)
-        self._copies = {(id(table), name): buffer.clone() for table, name, buffer, _ in self._buffers}
+        self._copies = {held.key: held.tensor.clone() for held in self._buffers}
         self._forward = forward
         self._given: Any = (args, kwargs)
         self._given_copies: Any = tree_map(_cloned, self._given)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .adapt_again import running_statistics, version_of
+from .adapt_again import Key, buffers_of, running_statistics
 from .adapt_memory import storage_bytes
 from .python_random import PythonRandom
-
-Changing = set[tuple[int, str]]  # buffers by their table and name
 
 
 class Rollback:
@@ -18,18 +16,16 @@ class Rollback:
     Running statistics are copied, and those of the other buffers that are known to be changed in place; `None` for all.
     """
 
-    def __init__(self, model: nn.Module, *, gradients: bool, changing: Changing | None) -> None:
+    def __init__(self, model: nn.Module, *, gradients: bool, changing: set[Key] | None) -> None:
         self._python = PythonRandom()
         self._cpu = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state_all() if torch.cuda._initialized else []
-        copied = {(id(table), name) for table, name in running_statistics(model)} | (changing or set())
-        self._buffers = [
-            (table, name, buffer, version_of(buffer), buffer.detach().clone() if copy else None)
-            for part in model.modules()
-            for table in (part._buffers,)
-            for name, buffer in table.items()
-            if buffer is not None
-            for copy in (changing is None or (id(table), name) in copied,)
+        self._buffers = buffers_of(model)
+        copied = running_statistics(model) | (changing or set())
+        self._copies = [
+            (held.tensor, held.tensor.detach().clone())
+            for held in self._buffers
+            if changing is None or held.key in copied
         ]
         self._gradients = (
             [(p, None if p.grad is None else (p.grad, p.grad.detach().clone())) for p in model.parameters()]
@@ -37,13 +33,13 @@ class Rollback:
             else []
         )
 
-    def changed(self) -> Changing:
+    def changed(self) -> set[Key]:
         """Buffers that were changed in place since, by now."""
-        return {(id(table), name) for table, name, buffer, version, _ in self._buffers if version_of(buffer) != version}
+        return {held.key for held in self._buffers if held.was_changed()}
 
     def copied_bytes(self) -> int:
         """Of the copies of buffers."""
-        return storage_bytes(copy for *_, copy in self._buffers if copy is not None)
+        return storage_bytes(copy for _, copy in self._copies)
 
     def restore(self) -> None:
         """Puts everything back."""
@@ -51,10 +47,10 @@ class Rollback:
         torch.set_rng_state(self._cpu)
         if self._cuda:
             torch.cuda.set_rng_state_all(self._cuda)
-        for table, name, buffer, _, copy in self._buffers:
-            table[name] = buffer
-            if copy is not None:
-                buffer.data.copy_(copy)
+        for held in self._buffers:
+            held.table[held.name] = held.tensor
+        for buffer, copy in self._copies:
+            buffer.data.copy_(copy)
         for parameter, gradient in self._gradients:
             if gradient is None:
                 parameter.grad = None

@@ -26,14 +26,14 @@ from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from . import _core
-from .adapt_again import SecondRuns, WatchedRuns
+from .adapt_again import Key, SecondRuns, WatchedRuns
 from .adapt_batch import Batch, Kind, Kinds, both_passes
 from .adapt_blocks import Wanted, find_blocks
 from .adapt_collect import Collector
 from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone, run_dropped, run_watched
 from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, addresses_of, storage_bytes
 from .adapt_report import BatchRecord, History, draw
-from .adapt_rollback import Changing, Rollback
+from .adapt_rollback import Rollback
 from .adapt_state import state_tensors, state_to_come
 from .errors import InfeasibleError, add_note
 from .inputs import extents_of, tensors_in
@@ -83,7 +83,7 @@ class Adapter:
         self._results = Watched()  # of the last call of the model
         self._ordinary = 1.0  # share of batches of late: one backward pass each, on the path that was expected
         self._drawing: dict[tuple[int, bool], bool] = {}  # blocks seen in training or not: do they draw from Python?
-        self._changing: Changing = set()
+        self._changing: set[Key] = set()  # buffers that are changed in place
         self._warned: set[str] = set()
         self._trainable = [p for p in model.parameters() if p.requires_grad]
         self._check_resident()
