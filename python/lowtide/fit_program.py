@@ -7,13 +7,12 @@ import importlib
 import importlib.util
 import json
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import LowtideError
-from .sources import is_library_file
+from .sources import user_line_of
 from .versions import require_torch
 
 DONE, USAGE, INFEASIBLE, INVALID_INPUT = 0, 2, 3, 5
@@ -100,8 +99,8 @@ class _UsersError(Exception):
 
     def __init__(self, error: Exception) -> None:
         self.kind = type(error).__name__
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library_file(frame.filename)]
-        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        at = user_line_of(error)
+        where = f" ({at[0]}:{at[1]})" if at is not None else ""
         super().__init__(f"{self.kind}: {error}{where}")
 
 

@@ -15,7 +15,6 @@ from .fit_inputs import Inputs
 from .fit_question import Question
 from .fit_report import CPU, FitReport
 from .rooflines import Device, device_named
-from .tape import fake_mode_of
 
 RESERVE = "1GiB"  # the CUDA context and its modules (about half of it), and workspaces of cuBLAS and cuDNN
 SLOWDOWN = 0.1
@@ -79,7 +78,7 @@ def fit(
     if usable <= 0:
         raise ValueError(f"a reserve of {reserve} leaves nothing of {_core.format_bytes(capacity)}")
     with weightless.as_if_on_cpu(model, optimizers):
-        inputs = Inputs(example, batch, length, batch_dim, fake_mode_of(model))
+        inputs = Inputs(example, batch, length, batch_dim, weightless.fake_mode_of(model))
         question = Question(
             function, model, optimizers, inputs, timed_on, usable,
             is_here=is_here, keep_grads=keep_grads, allocator=allocator,

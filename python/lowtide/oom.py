@@ -16,7 +16,7 @@ import torch
 
 from . import _core
 from .live_memory import HeldByGraph, Memory, describe, held_by_graphs, memory_of
-from .sources import is_installed, is_library_file
+from .sources import is_installed, is_library_file, user_line_of
 from .variables import Place, Seen, line_that_fills, places_in_frame, places_in_module
 
 _SHOWN = 8
@@ -315,11 +315,5 @@ class _Census:
         return not names.isdisjoint({"backward", "_engine_run_backward", "step"})
 
     def _where(self) -> tuple[str, str]:
-        trace = self.error.__traceback__ if self.error is not None else None
-        where = ("", "")
-        while trace is not None:
-            file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
-            if not is_library_file(file):
-                where = (f"{file}:{line}", linecache.getline(file, line).strip())
-            trace = trace.tb_next
-        return where
+        at = user_line_of(self.error)
+        return ("", "") if at is None else (f"{at[0]}:{at[1]}", linecache.getline(*at).strip())

@@ -26,6 +26,17 @@ def is_installed(path: str) -> bool:
     return "site-packages" in path
 
 
+def user_line_of(error: BaseException | None) -> tuple[str, int] | None:
+    """The innermost line that an error went through and that is neither Python's, PyTorch's nor ours: file, number."""
+    found = None
+    trace = error.__traceback__ if error is not None else None
+    while trace is not None:
+        if not is_library_file(trace.tb_frame.f_code.co_filename):
+            found = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
 def user_line() -> str:
     """The innermost frame that is neither PyTorch's nor ours, as `file:line`."""
     frame = sys._getframe(2)

@@ -28,9 +28,10 @@ from .interrupts import signals_held
 from .python_random import PythonRandom
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in
 from .sealed import Sealed
-from .sources import is_library_file
+from .sources import user_line_of
 from .structure import Structure, argument_names, flatten
 from .surroundings import Surroundings
+from .weightless import fake_mode_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,12 +425,6 @@ class _Capture:
         )
 
 
-def fake_mode_of(model: torch.nn.Module) -> FakeTensorMode | None:
-    """The mode under which a model without weights was built."""
-    tensors = (*model.parameters(), *model.buffers())
-    return next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None)
-
-
 @contextmanager
 def _random_state_kept(recording: Recording) -> Iterator[None]:
     """Restores every random state, and refuses what a tape cannot repeat.
@@ -537,11 +532,7 @@ def _autocast_cache_apart() -> Iterator[None]:
 
 def _describe(error: Exception) -> str:
     """One line: what went wrong, and the innermost line that is not PyTorch's or ours."""
-    line = ""
-    trace = error.__traceback__
-    while trace is not None:
-        if not is_library_file(trace.tb_frame.f_code.co_filename):
-            line = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
-        trace = trace.tb_next
+    at = user_line_of(error)
+    line = f" ({at[0]}:{at[1]})" if at is not None else ""
     first = str(error).strip().splitlines()
     return f"{type(error).__name__}: {first[0] if first else ''}{line}"

@@ -77,13 +77,17 @@ def building() -> Iterator[None]:
         nn.init._no_grad_trunc_normal_, torch.utils.swap_tensors = own_draw, own_swap
 
 
+def fake_mode_of(model: nn.Module) -> FakeTensorMode | None:
+    """The mode under which a model without weights was built."""
+    tensors = (*model.parameters(), *model.buffers())
+    return next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+
+
 @contextmanager
 def as_if_on_cpu(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
     """Fake tensors stand in for those of `model` that are on another device, in the optimizers too."""
     stand_ins: dict[int, torch.Tensor] = {}
-    tensors = (*model.parameters(), *model.buffers())
-    modes = (tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor))
-    mode = next(modes, None) or _SharedMode(allow_non_fake_inputs=True)
+    mode = fake_mode_of(model) or _SharedMode(allow_non_fake_inputs=True)
 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in stand_ins:
