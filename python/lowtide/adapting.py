@@ -108,9 +108,7 @@ class Adapter:
         self._in_run = True
         try:
             try:
-                result = step()
-                self._changing |= before.changed()
-                return result
+                return step()
             except torch.OutOfMemoryError as error:
                 if not self._can_drop_more():
                     raise self._nothing_helps(error) from None
@@ -120,6 +118,7 @@ class Adapter:
             self._drop_all = True
             return step()
         finally:
+            self._changing |= before.changed()
             self._in_run = self._drop_all = False
 
     def preflight(self, batch: Any, *, loss: Callable[[Any], torch.Tensor] | None = None) -> int:
@@ -226,14 +225,15 @@ class Adapter:
             return forward.original(*args, **kwargs)
         if is_left_alone():
             return self._run_aside(forward, args, kwargs)
-        before = Rollback(self.model, gradients=False, changing=self._changing)
+        before = None if self._in_run else Rollback(self.model, gradients=False, changing=self._changing)
         self._caches.turn_off()
         try:
             self._begin(args, kwargs)
             result = self._tried_twice(forward, args, kwargs, before)
         finally:
             self._caches.turn_on()
-        self._changing |= before.changed()
+        if before is not None:
+            self._changing |= before.changed()
         self._returned(result)
         return result
 
@@ -259,9 +259,14 @@ class Adapter:
         finally:
             self._memory.mark()
 
-    def _tried_twice(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], before: Rollback) -> Any:
-        """A forward pass that, if memory runs out and something was kept, is done again with everything dropped."""
-        if self._in_run or not self._can_drop_more():
+    def _tried_twice(
+        self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], before: Rollback | None
+    ) -> Any:
+        """A forward pass that, if memory runs out and something was kept, is done again with everything dropped.
+
+        Not so within `run`, which does that for both passes.
+        """
+        if before is None or not self._can_drop_more():
             return forward.original(*args, **kwargs)
         try:
             return forward.original(*args, **kwargs)
