@@ -177,6 +177,10 @@ class Program:
     @property
     def failed_call(self) -> int: ...
     @property
+    def wrote_bound(self) -> bool:
+        """Whether the last run had begun a call that writes bound memory; if not, all of that is as it was."""
+
+    @property
     def memory_fault(self) -> MemoryFault | None: ...
     @property
     def stats(self) -> ReplayStats: ...

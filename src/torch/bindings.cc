@@ -193,6 +193,7 @@ PYBIND11_MODULE(_torch, module) {
            })
       .def_property_readonly("call_nanos", &Program::call_nanos)
       .def_property_readonly("failed_call", &Program::failed_call)
+      .def_property_readonly("wrote_bound", &Program::wrote_bound)
       .def_property_readonly("memory_fault", [](const Program& self) { return self.memory_fault(); })
       .def_property_readonly("stats", [](const Program& self) { return self.stats(); })
       .def_property_readonly("missed_calls", &Program::missed_calls)

@@ -119,9 +119,13 @@ int Program::add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_
 }
 
 int Program::add_call(const c10::OperatorHandle& op, CallSpec spec) {
-  for (const int buffer : spec.writes) at_index(buffers_, buffer).writes += 1;
+  bool writes_bound = false;
+  for (const int buffer : spec.writes) {
+    at_index(buffers_, buffer).writes += 1;
+    writes_bound |= at_index(buffers_, buffer).kind == BufferKind::bound;
+  }
   if (spec.draws_like >= 0) at_index(calls_, spec.draws_like).drawn_again = true;
-  calls_.push_back({op, std::move(spec), {}});
+  calls_.push_back({op, std::move(spec), {}, writes_bound});
   return static_cast<int>(calls_.size()) - 1;
 }
 
@@ -283,6 +287,7 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
   escapes_.clear();
   missed_calls_.clear();
   failed_call_ = -1;
+  wrote_bound_ = false;
   memory_fault_.reset();
   rebind_moved();
   std::vector<at::Tensor> results;
@@ -344,6 +349,7 @@ bool Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   if (guard_) guard_->before(index, apart);
   const bool done_already = is_done_already(call, apart);
   if (!done_already) {
+    wrote_bound_ |= call.writes_bound;  // even if it throws, it may have begun to
     stack.assign(call.stack.begin(), call.stack.end());
     replay.begin_op(requests.data(), requests.size());
     {

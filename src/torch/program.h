@@ -108,6 +108,10 @@ class Program {
   void close();
 
   int failed_call() const { return failed_call_; }
+
+  // Whether the last run had begun a call that writes bound memory: if it failed before that, everything of the
+  // caller's is as it was.
+  bool wrote_bound() const { return wrote_bound_; }
   const std::optional<MemoryFault>& memory_fault() const { return memory_fault_; }
   const ReplayStats& stats() const { return stats_; }
   const std::vector<Escape>& escapes() const { return escapes_; }
@@ -140,6 +144,7 @@ class Program {
     c10::OperatorHandle op;
     CallSpec spec;
     std::vector<c10::IValue> stack;         // the arguments, built
+    bool writes_bound = false;              // one of its arguments at least
     bool drawn_again = false;               // a later call draws its random numbers again
     std::optional<RandomState> found = {};  // by this step's run of it, if they are
   };
@@ -181,6 +186,7 @@ class Program {
   CallTimes times_;
 
   int failed_call_ = -1;
+  bool wrote_bound_ = false;
   std::optional<MemoryFault> memory_fault_;
   ReplayStats stats_;
   std::vector<Escape> escapes_;
