@@ -42,7 +42,7 @@ def profile_operators(
             if corrected:
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
-            signature = signature_of(operator.target, operator.arguments, operator.grad_mode)
+            signature = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
             profile = cache.get(signature) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
                 signals_held.look()

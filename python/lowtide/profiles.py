@@ -239,10 +239,16 @@ def _environment() -> str:
     return f"7 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
 
 
-def signature_of(target: torch._ops.OpOverload, arguments: Sequence[Any], grad_mode: bool) -> str:
-    """Names a call by operator and arguments, tensors by dtype, sizes and strides; lifted numbers do not count."""
+def signature_of(
+    target: torch._ops.OpOverload, arguments: Sequence[Any], results: Sequence[Ref | None], grad_mode: bool
+) -> str:
+    """Names a call by operator, arguments and what its capture says of its results; lifted numbers do not count.
+
+    Tensors are named by dtype, sizes and strides. Corrections are to what the capture says: where an operand was
+    corrected, the same call has been captured with other results.
+    """
     mode = " with gradients" if grad_mode else ""
-    return f"{target}({','.join(_describe(argument) for argument in arguments)}){mode}"
+    return f"{target}({','.join(map(_describe, arguments))})->{','.join(map(_describe, results))}{mode}"
 
 
 def step_signature(calls: Sequence[str]) -> str:

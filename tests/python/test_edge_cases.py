@@ -122,6 +122,18 @@ def lstm() -> Case:
 
 
 @case(planned=True)
+def strides_that_the_capture_gets_wrong() -> Case:
+    """The real `elu_backward` keeps the strides of its first operand, the fake one those of the second.
+
+    By then `mul` is known on operands with those strides, where the capture was right.
+    """
+    model = nn.Linear(4, 4)
+    one = train(model, lambda x: nn.functional.elu_((x * model.bias) * 2.0).contiguous().square().sum())
+    one.arguments = lambda index: (torch.randn(2, 3, 4) if index < 2 else torch.randn(4, 3, 2).permute(2, 1, 0),)
+    return one
+
+
+@case(planned=True)
 def frozen_layer_before_batch_norm() -> Case:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     model[0].requires_grad_(False)
