@@ -271,7 +271,7 @@ void Replay::begin_op(const Request* requests, std::size_t count) {
   requests_ = requests;
   count_ = count;
   next_ = 0;
-  missed_ = false;
+  missed_ = departed_ = false;
 }
 
 void Replay::count_unplanned(std::int64_t bytes) {
@@ -281,27 +281,30 @@ void Replay::count_unplanned(std::int64_t bytes) {
 
 void* Replay::serve(std::size_t bytes, bool* planned_outside) {
   const auto size = static_cast<std::int64_t>(bytes);
-  const Request* request = next_ < count_ ? &requests_[next_++] : nullptr;
-  if (request != nullptr && size <= request->bytes) {
-    if (request->offset == Request::kOutside) {
+  if (!departed_ && next_ < count_ && requests_[next_].bytes == size) {
+    const Request& request = requests_[next_++];
+    if (request.offset == Request::kOutside) {
       *planned_outside = true;
       return nullptr;
     }
-    std::byte* address = Arena::process().base() + request->offset;
-    if (!overlaps_held(address, size) && !overlaps_escaped(address, size)) {
-      const std::int64_t end = request->offset + size + margin_;
+    std::byte* address = Arena::process().base() + request.offset;
+    departed_ = overlaps_held(address, size);
+    if (!departed_ && !overlaps_escaped(address, size)) {
+      const std::int64_t end = request.offset + size + margin_;
       if (end > stats_->highest_end) stats_->highest_end = end;
       count_served(ArenaKind::planned, end);
       held_.emplace_back(address, size);
       return address;
     }
+  } else {
+    departed_ = true;
   }
   stats_->misses += 1;
   missed_ = true;
   return nullptr;
 }
 
-// An operator whose requests depend on its data may make another sequence of them than it did for its profile.
+// An operator whose requests depend on its data may hold them for longer than it did for its profile.
 bool Replay::overlaps_held(const std::byte* begin, std::int64_t bytes) const {
   return any_overlap(held_, begin, bytes);
 }

@@ -102,12 +102,16 @@ struct Request {
 // What happened while a step was replayed.
 struct ReplayStats {
   std::int64_t highest_end = 0;     // of any address served
-  std::int64_t misses = 0;          // requests that were not planned, or outgrew their plan
+  std::int64_t misses = 0;          // requests that are not as planned, and all later ones of their operator
   std::int64_t unplanned_live = 0;  // bytes of such requests alive now
   std::int64_t unplanned_peak = 0;
 };
 
 // Replays one step on the thread that makes it. Not for two threads at once: the arena's `running` mutex sees to that.
+//
+// A request is served at its planned place only if it and all before it in its operator's run are of exactly the
+// planned sizes. After the first that departs from the plan, nobody knows what the others are for: a temporary could be
+// given the place of the result, where an operand still lies.
 class Replay {
  public:
   // `margin` bytes behind whatever is served belong to the plan as well.
@@ -140,7 +144,8 @@ class Replay {
   const Request* requests_ = nullptr;
   std::size_t count_ = 0;
   std::size_t next_ = 0;
-  bool missed_ = false;
+  bool missed_ = false;                               // by any request of the running operator
+  bool departed_ = false;                             // from the planned sequence: the rest of its requests are misses
   std::vector<std::pair<void*, std::int64_t>> held_;  // served to the running operator and not yet given back
 };
 
