@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -52,6 +53,15 @@ struct PerThread {
   }
 };
 thread_local PerThread this_thread;
+
+void lock_lists() {
+  meters_mutex.lock();
+  escaped_mutex.lock();
+}
+void unlock_lists() {
+  escaped_mutex.unlock();
+  meters_mutex.unlock();
+}
 
 void check_limits(std::int64_t bytes) {
   if (limited_meters.load(std::memory_order_relaxed) == 0) return;
@@ -188,6 +198,8 @@ void install_allocator() {
   static ReplayingAllocator* allocator = [] {
     auto* made = new ReplayingAllocator;
     c10::SetCPUAllocator(made, 255);  // the highest priority: nothing installed later replaces it by accident
+    // Another thread may be counting, without the GIL, when a process is forked: the child finds the locks free.
+    pthread_atfork(&lock_lists, &unlock_lists, &unlock_lists);
     return made;
   }();
   (void)allocator;
