@@ -1,12 +1,12 @@
 // arena.h: the stretch of memory that planned tensors are served from.
 //
-// One arena serves all compiled steps of the process. Its addresses are reserved once and never move, so every program
-// can build its tensors once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so
-// programs that share a model also share the memory: the arena is as large as the largest need, not as the sum.
+// One arena serves all compiled steps of the process. Its addresses never move, so every program can build its tensors
+// once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so programs that share a model
+// also share the memory: the arena is as large as the largest need, not as the sum.
 //
-//   base                      largest need                            reserved end
-//   |------ program A: 40 MB -----|                                        |
-//   |--- program B: 25 MB ---|    .   no access, no memory behind it       |
+//   base                      largest need
+//   |------ program A: 40 MB -----|
+//   |--- program B: 25 MB ---|    .   not the arena's, until a program needs it
 #pragma once
 
 #include <cstddef>

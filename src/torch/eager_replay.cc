@@ -167,13 +167,18 @@ void EagerReplay::move_on() {
   const std::lock_guard lock(mutex_);
   const std::int64_t begin = base_ - range_.base();
   const std::int64_t end = begin + usable_;
-  const bool has_room = end + usable_ <= range_.reserved_bytes();
+  const bool has_room = end + usable_ <= AddressRange::most_bytes();
   if (!has_room && !server_.escaped().empty()) return;
   for (const replay::Escaped& block : server_.forget_escaped()) {
     left_behind_.push_back({base_ + block.offset, block.bytes, count_left_behind(block.bytes)});
   }
   close_pages_between_blocks(begin, end);
-  if (has_room && !left_behind_.empty()) base_ += usable_;
+  if (left_behind_.empty()) {
+    range_.close(0, end);
+    base_ = range_.base();
+  } else if (has_room) {
+    base_ += usable_;
+  }
   usable_ = 0;
   blocked_ = 0;
   arena_shrunk_to(ArenaKind::replayed, 0);
