@@ -167,6 +167,8 @@ class _Capture:
             raise
         except Exception as error:
             raise CaptureError(_describe(error)) from error
+        finally:
+            _forget_real_tensors(self.fake_mode)
         del result, entry, inputs
         self._refuse_escapes()
         return tape
@@ -528,6 +530,13 @@ def _autocast_cache_apart() -> Iterator[None]:
         yield
     finally:
         torch.clear_autocast_cache()
+
+
+def _forget_real_tensors(fake_mode: FakeTensorMode) -> None:
+    """The mode may outlive the capture, and `torch.utils.swap_tensors` refuses tensors with weak references."""
+    describer = fake_mode.fake_tensor_converter.meta_converter.describer
+    describer.lookup_tensor.clear()
+    describer.lookup_storage.clear()
 
 
 def _describe(error: Exception) -> str:

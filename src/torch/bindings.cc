@@ -152,7 +152,8 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("last_suspect", &MemoryFault::last_suspect);
   module.attr("GUARD_MARGIN") = kGuardMargin;
 
-  py::class_<Program>(module, "Program")
+  // A step of another thread may be running, and want the GIL, while one is dropped.
+  py::class_<Program>(module, "Program", py::release_gil_before_calling_cpp_dtor())
       .def(py::init([](std::int64_t arena_bytes, const std::string& guard) {
              return std::make_unique<Program>(arena_bytes, read_guard_level(guard));
            }),
@@ -170,7 +171,12 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("copies"), py::arg("draws_like"))
       .def("add_output", &Program::add_output)
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
-      .def("bind", &Program::bind, py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)
+      .def(
+          "bind",
+          [](Program& self, int buffer, const py::object& tensor, bool transient) {
+            self.bind(buffer, CallerTensor(tensor.ptr()), transient);
+          },
+          py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)
       .def("stale_binding", &Program::stale_binding)
       .def("run", torch::wrap_pybind_function([](Program& self, const py::list& numbers, const py::object& look) {
              self.set_numbers(read_numbers(numbers));
@@ -181,6 +187,7 @@ PYBIND11_MODULE(_torch, module) {
                  look();
                };
              }
+             self.take_bound();
              const py::gil_scoped_release released;
              return self.run(look_with_gil);
            }),

@@ -80,11 +80,12 @@ Program::~Program() {
 
 void Program::close() {
   if (!open_) return;
+  std::vector<Buffer> buffers;  // what they hold of the caller's goes when nothing is locked: it takes the GIL
   const std::lock_guard running(Arena::process().running());
   open_ = false;
   calls_.clear();
   values_.clear();
-  buffers_.clear();
+  buffers.swap(buffers_);
   bound_.clear();
   std::int64_t keep = 0;
   for (const auto& [offset, bytes] : escaped_stretches()) keep = std::max(keep, offset + bytes);
@@ -215,36 +216,46 @@ void Program::point_at(int buffer, c10::Storage storage, std::int64_t base_offse
   owner.storage = std::move(storage);
 }
 
-void Program::bind(int buffer, at::Tensor tensor, bool transient) {
+void Program::bind(int buffer, CallerTensor tensor, bool transient) {
   TORCH_CHECK(open_, "lowtide: this step was closed");
   Buffer& owner = at_index(buffers_, buffer);
   TORCH_CHECK(owner.kind == BufferKind::bound, "lowtide: buffer ", buffer, " is not one that the caller binds");
-  owner.bound = std::move(tensor);
+  owner.caller = std::move(tensor);
   owner.transient = transient;
-  owner.bound_sizes = owner.bound.sizes().vec();
-  owner.bound_strides = owner.bound.strides().vec();
-  owner.bound_dtype = owner.bound.scalar_type();
-  owner.bound_offset = owner.bound.storage_offset();
-  point_at(buffer, owner.bound.storage(), owner.bound.storage_offset());
+  const at::Tensor& bound = owner.caller.tensor();
+  owner.bound_sizes = bound.sizes().vec();
+  owner.bound_strides = bound.strides().vec();
+  owner.bound_dtype = bound.scalar_type();
+  owner.bound_offset = bound.storage_offset();
+  point_at(buffer, bound.storage(), bound.storage_offset());
 }
 
 int Program::stale_binding() const {
   for (const int buffer : bound_) {
     const Buffer& owner = at_index(buffers_, buffer);
-    if (!owner.bound.defined()) continue;
-    if (owner.bound.sizes() != owner.bound_sizes || owner.bound.strides() != owner.bound_strides ||
-        owner.bound.scalar_type() != owner.bound_dtype) {
+    if (!owner.caller) continue;
+    const at::Tensor& bound = owner.caller.tensor();
+    if (bound.sizes() != owner.bound_sizes || bound.strides() != owner.bound_strides ||
+        bound.scalar_type() != owner.bound_dtype) {
       return buffer;
     }
   }
   return -1;
 }
 
-// `parameter.data = other` keeps the tensor and changes what is behind it.
+void Program::take_bound() {
+  for (const int buffer : bound_) {
+    Buffer& owner = at_index(buffers_, buffer);
+    TORCH_CHECK(owner.caller, "lowtide: buffer ", buffer, " was not bound before the step");
+    owner.bound = owner.caller.tensor();
+    if (owner.transient) owner.caller = CallerTensor();
+  }
+}
+
+// `parameter.data = other` keeps the tensor and changes what is behind it; torch.utils.swap_tensors changes the tensor.
 void Program::rebind_moved() {
   for (const int buffer : bound_) {
     Buffer& owner = at_index(buffers_, buffer);
-    TORCH_CHECK(owner.bound.defined(), "lowtide: buffer ", buffer, " was not bound before the step");
     if (owner.bound.storage().unsafeGetStorageImpl() != owner.storage.unsafeGetStorageImpl() ||
         owner.bound.storage_offset() != owner.bound_offset) {
       owner.bound_offset = owner.bound.storage_offset();
@@ -470,7 +481,7 @@ void Program::let_go() {
     if (owner.writes > 0 && owner.bound.defined() && !owner.bound.is_inference()) {
       owner.bound.unsafeGetTensorImpl()->bump_version();  // autograd outside must notice what was written
     }
-    if (transient) owner.bound = at::Tensor();
+    owner.bound = at::Tensor();
   }
 }
 

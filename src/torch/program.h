@@ -28,6 +28,7 @@
 #include "allocator.h"
 #include "arguments.h"
 #include "call_times.h"
+#include "caller_tensor.h"
 #include "memory_guard.h"
 #include "random_state.h"
 
@@ -85,12 +86,16 @@ class Program {
   // -- running
   // ----------------------------------------------------------------------------------------------------------
 
-  // `transient`: let go of after each step (the batch).
-  void bind(int buffer, at::Tensor tensor, bool transient);
+  // `transient`: let go of after each step (the batch). Wants the GIL.
+  void bind(int buffer, CallerTensor tensor, bool transient);
   void set_numbers(const std::vector<c10::IValue>& numbers);
 
-  // The first bound buffer whose tensor has changed its sizes, strides or dtype since it was bound, or -1.
+  // The first bound buffer whose tensor has changed its sizes, strides or dtype since it was bound, or -1. Wants the
+  // GIL.
   int stale_binding() const;
+
+  // Right before each run, with the GIL: looks at what is behind the bound objects now.
+  void take_bound();
 
   // Runs the step on this thread. Throws what the failing operator throws; `failed_call()` then says where, and
   // everything that is not the caller's is let go. `look`, if there is one, is called between two calls, at most every
@@ -124,7 +129,8 @@ class Program {
     std::int64_t offset = 0;
     std::vector<int> values;
     c10::Storage storage;  // what its values look at now
-    at::Tensor bound;
+    CallerTensor caller;   // what was bound
+    at::Tensor bound;      // what is behind that, while a step runs
     std::vector<std::int64_t> bound_sizes;
     std::vector<std::int64_t> bound_strides;
     at::ScalarType bound_dtype = at::ScalarType::Undefined;
