@@ -328,7 +328,7 @@ class CompiledStep:
         2 captures of at most 8, 3 planned calls; last miss: argument x: float32[6, 8] -> float32[7, 8]
         capture 1: first call
             x: float32[6, 8]
-            modes: grad mode False, autocast False, threads 1, default dtype torch.float32, and 13 more
+            modes: grad mode False, autocast False, threads 1, default dtype torch.float32, and 28 more
             parameter groups: none
             in Python: the variables model; attributes, hooks and parameters of 1 module
             .grad at entry: any

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils._device
 
+from .engine_switches import SWITCH_NAMES, read_switches
 from .structure import Structure
 
 _BY_VALUE = frozenset(
@@ -94,18 +95,10 @@ def read_modes() -> tuple[Hashable, ...]:
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.is_autocast_cache_enabled(),
-        torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_default_dtype(),
-        torch.backends.mkldnn.enabled,
         torch._C._len_torch_function_stack(),
         torch._C._functorch.maybe_current_level(),
-        torch._C._get_flash_sdp_enabled(),
-        torch._C._get_mem_efficient_sdp_enabled(),
-        torch._C._get_math_sdp_enabled(),
-        torch.backends.mha.get_fastpath_enabled(),
         torch.utils._device.CURRENT_DEVICE,
-        torch.get_float32_matmul_precision(),
+        *read_switches(),
     )
 
 
@@ -115,18 +108,10 @@ MODE_NAMES = (
     "autocast",
     "autocast dtype",
     "autocast cache",
-    "threads",
-    "deterministic algorithms",
-    "default dtype",
-    "mkldnn",
     "torch function modes",
     "functorch level",
-    "flash attention",
-    "memory-efficient attention",
-    "math attention",
-    "multi-head attention fast path",
     "default device",
-    "float32 matmul precision",
+    *SWITCH_NAMES,
 )
 
 

@@ -1,0 +1,89 @@
+"""PyTorch's switches: another setting is another capture with other profiles, and the same one again serves again."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+import lowtide
+from lowtide.engine_switches import SWITCH_NAMES, read_switches
+from lowtide.profiles import ProfileCache
+
+
+@contextlib.contextmanager
+def set_to(setter, value, before):
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+@contextlib.contextmanager
+def attribute(owner, name, value):
+    with set_to(lambda to: setattr(owner, name, to), value, getattr(owner, name)):
+        yield
+
+
+@contextlib.contextmanager
+def medium_precision():
+    """PyTorch's older name for some of the others, which it leaves set."""
+    older = set_to(torch.set_float32_matmul_precision, "medium", "highest")
+    with attribute(torch.backends.mkldnn.matmul, "fp32_precision", "none"), older:
+        yield
+
+
+def without_math_attention():
+    return set_to(torch.backends.cuda.enable_math_sdp, False, True)
+
+
+SWITCHES = {
+    "threads": lambda: set_to(torch.set_num_threads, 2, 1),
+    "default dtype": lambda: set_to(torch.set_default_dtype, torch.float64, torch.float32),
+    "deterministic algorithms": lambda: set_to(torch.use_deterministic_algorithms, True, False),
+    "uninitialized memory is filled": lambda: attribute(torch.utils.deterministic, "fill_uninitialized_memory", False),
+    "mkldnn": lambda: torch.backends.mkldnn.flags(enabled=False, allow_tf32=None),
+    "mkldnn deterministic": lambda: attribute(torch.backends.mkldnn, "deterministic", True),
+    "float32 precision": lambda: attribute(torch.backends, "fp32_precision", "tf32"),
+    "mkldnn float32 matmul precision": lambda: attribute(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
+    "mkldnn float32 conv precision": lambda: attribute(torch.backends.mkldnn.conv, "fp32_precision", "bf16"),
+    "float32 matmul precision": medium_precision,
+    "nnpack": lambda: torch.backends.nnpack.flags(enabled=False),
+    "math attention": without_math_attention,
+    "multi-head attention fast path": lambda: set_to(torch.backends.mha.set_fastpath_enabled, False, True),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_is_seen(name):
+    before = read_switches()
+    with SWITCHES[name]():
+        changed = [known for known, a, b in zip(SWITCH_NAMES, before, read_switches(), strict=True) if a != b]
+    assert name in changed
+    assert read_switches() == before
+
+
+def test_profiles_are_kept_by_switches(tmp_path):
+    cache = ProfileCache(tmp_path)
+    cache.get("op")
+    names = {cache._file_name()}
+    for switch in SWITCHES.values():
+        with switch():
+            cache.get("op")
+            names.add(cache._file_name())
+    assert len(names) == 1 + len(SWITCHES)
+
+
+def test_switches_between_calls_are_captured_apart():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
+    step = lowtide.compile(lambda x: model(x).sum(), model=model, on_unsupported="raise")
+    x = torch.randn(2, 3, 8, 8)
+    chosen = ["mkldnn", "mkldnn float32 conv precision", "float32 precision", "deterministic algorithms"]
+    with torch.no_grad():
+        for name in (None, *chosen, None, *chosen):
+            with SWITCHES[name]() if name else contextlib.nullcontext():
+                assert torch.equal(step(x), model(x).sum()), name
+    assert (step.stats()["captures"], step.stats()["eager_calls"]) == (1 + len(chosen), 0)
+    step.close()
