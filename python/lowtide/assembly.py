@@ -24,7 +24,8 @@ from .lowering import (
 )
 from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
-from .profiles import DEFAULT, OpProfile, ProfileCache, Request, signature_of, take_profile
+from .profile_rows import OpProfile, Request
+from .profiles import DEFAULT, ProfileCache, signature_of, take_profile
 from .recorder import Ref
 from .update_template import Number
 
@@ -32,7 +33,10 @@ from .update_template import Number
 def profile_operators(
     lowered: Lowered, cache: ProfileCache, number: Callable[[Number], int | float]
 ) -> tuple[list[str], list[OpProfile]]:
-    """The signature and profile of every operator; runs those that the cache does not know, on scratch tensors."""
+    """The signature and profile of every operator, of which each distinct one was run on scratch tensors by now.
+
+    Those that the cache knows from disk are run once, to see that they do what it says; the others are timed as well.
+    """
     signatures: list[str] = []
     profiles: list[OpProfile] = []
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
@@ -43,7 +47,7 @@ def profile_operators(
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
             signature = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
-            profile = cache.get(signature) if can_run_alone(operator) else _assumed(operator)
+            profile = _known(operator, signature, cache, number) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
                 signals_held.look()
                 profile = _profile(operator, number)
@@ -104,11 +108,29 @@ def _assumed(operator: Operator) -> OpProfile:
     return OpProfile(tuple(Request(ref.extent(), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
 
 
-def _profile(operator: Operator, number: Callable[[Number], int | float]) -> OpProfile:
+def _known(
+    operator: Operator, signature: str, cache: ProfileCache, number: Callable[[Number], int | float]
+) -> OpProfile | None:
+    """Its profile in the cache, if the operator does here what that says."""
+    profile = cache.get(signature)
+    if profile is None or cache.is_confirmed(signature, profile):
+        return profile
+    signals_held.look()
+    for _ in range(2):  # the first run in a process may set something up
+        behaviour = _profile(operator, number, timed=False).behaviour
+        if behaviour == profile.behaviour:
+            cache.confirm(signature, behaviour)
+            return profile
+    cache.forget(signature)
+    return None
+
+
+def _profile(operator: Operator, number: Callable[[Number], int | float], *, timed: bool = True) -> OpProfile:
     try:
         return take_profile(
-            operator.target, operator.arguments, operator.results, operator.made, operator.grad_mode, number
-        )
+            operator.target, operator.arguments, operator.results, operator.made, operator.grad_mode, number,
+            timed=timed,
+        )  # fmt: skip
     except CaptureError as error:
         raise CaptureError(f"{error} ({operator.where.source})") from error
 

@@ -14,7 +14,8 @@ from .assembly import assume_profiles, build_graph, profile_operators
 from .interrupts import signals_held
 from .lowering import Lowered, lower, numbers_of
 from .optimizer_twin import OptimizerTwin, TwinRun
-from .profiles import OpProfile, ProfileCache
+from .profile_rows import OpProfile
+from .profiles import ProfileCache
 from .rooflines import Device, device_named, time_ns
 from .surroundings import Surroundings
 from .tape import Tape, capture_step

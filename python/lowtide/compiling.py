@@ -21,6 +21,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _core, _torch, active_replay
+from .cache_directory import CacheDirectory, default_directory
 from .capturing import optimizers_of
 from .errors import CaptureError, InfeasibleError, add_note
 from .explaining import CaptureRecord, count, describe, explain_captures, explain_miss
@@ -29,7 +30,7 @@ from .interrupts import signals_held
 from .memory_guard import OFF, chosen_guard
 from .plan_cache import PlanCache
 from .planning import read_latency_budget, read_memory_budget
-from .profiles import ProfileCache, default_directory
+from .profiles import ProfileCache
 from .progress import plan_in_sight
 from .step import CapturedStep, StaleBinding
 from .stopwatch import Stopwatch
@@ -104,7 +105,7 @@ class CompiledStep:
         self._guard = chosen_guard()
         self._surroundings: Surroundings | None = None  # looked at from the first call on
         self._cache = ProfileCache()
-        self._plans = PlanCache(default_directory() / "plans")
+        self._plans = PlanCache(CacheDirectory(default_directory()).below("plans"))
         self._captures: dict[Hashable, CapturedStep] = {}
         self._unsupported: str | None = None
         self._current: CapturedStep | None = None

@@ -4,59 +4,34 @@ Before the first step every distinct call (operator, shapes, strides, dtypes, co
 the recording allocator. So the first step already runs planned, with the operators' workspaces in the plan. Times are
 those of scratch memory until the first steps have been run; then they *settle*: what a call takes in a real step, with
 the caches and the values that it finds there, is its time from then on, for good. So does what the step takes outside
-its operators. All this is kept on disk: `$LOWTIDE_CACHE_DIR`, or `lowtide` in the user's cache directory.
+its operators. All this is kept on disk (`cache_directory.py`).
+
+Memory is served by what was seen in this process, never by what a file says: before a profile from disk is used, its
+call is run once on scratch tensors, untimed, and must make the very requests and results that are stored. If it does
+not, the profile is forgotten and taken anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from . import _core, _torch
+from .cache_directory import CacheDirectory, default_directory
+from .engine_switches import SWITCH_NAMES, read_switches
 from .errors import CaptureError
+from .profile_rows import ALIGNMENT, Behaviour, Correction, OpProfile, Request, profile_of, row_of, time_of
 from .recorder import Ref
 from .update_ledger import Number
 
-ALIGNMENT = 64
 TIMED_RUNS = 5  # with warm caches, and as many with cold ones
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The k-th allocation of a call: one of its results, or a part of its workspace."""
-
-    bytes: int
-    result: int  # index among the returned tensors, or -1
-    offset: int  # inside the workspace; -1 for a result, and for memory that the operator keeps for itself
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """A result that the real operator gives another form than its fake does, or not at all."""
-
-    result: int
-    dtype: str  # empty: there is no such result
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OpProfile:
-    """What one call allocates, in order, how long it takes, and where its fake results are wrong."""
-
-    requests: tuple[Request, ...]
-    workspace: int
-    time_ns: int
-    corrections: tuple[Correction, ...] = ()
-    settled: bool = False  # the time is that of real steps, and stays
+MOST_FILE_BYTES = 64 * 2**20  # of profiles; a larger file is begun anew
 
 
 def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple[Request, ...], int]:
@@ -82,32 +57,48 @@ def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple
     return tuple(packed), max((offset + size for offset, size, _, _ in placed), default=0)
 
 
+# What calls were seen to do in this process, by environment and signature.
+_seen_here: dict[tuple[str, str], Behaviour] = {}
+
+
 class ProfileCache:
-    """Profiles by call signature, on disk for this machine, PyTorch version and number of threads.
+    """Profiles by call signature, on disk for this machine, PyTorch version and PyTorch's switches.
 
     And what steps take outside their operators, by step signature. A file is shared by all caches of its directory, in
     this process and in others: each takes from it what it does not know, and times that settled there first.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory or default_directory()
+        self._directory = CacheDirectory(directory or default_directory())
         self._profiles: dict[str, OpProfile] = {}
         self._outside: dict[str, int] = {}
-        self._environment = ""
+        self._switches: tuple[Hashable, ...] | None = None
+        self._environment = ""  # these switches, and what PyTorch it is
         self._seen: tuple[int, ...] | None = None  # the file that was read or written last
         self._forgotten: set[str] = set()  # what the file still has
         self._unsaved = False
         self.taken = 0  # profiles taken by running an operator, not found on disk
 
     def get(self, signature: str) -> OpProfile | None:
-        """The profile of a call, if it is known."""
+        """The profile of a call, if it is known; from a file, unless `is_confirmed`."""
         return self._loaded().get(signature)
 
     def put(self, signature: str, profile: OpProfile) -> None:
-        """Adds a profile; `save` writes it."""
+        """Adds a profile that was taken here; `save` writes it."""
         self._loaded()[signature] = profile
+        self.confirm(signature, profile.behaviour)
         self._unsaved = True
         self.taken += 1
+
+    def confirm(self, signature: str, behaviour: Behaviour) -> None:
+        """The call was seen to do this, in this process."""
+        self._loaded()
+        _seen_here[self._environment, signature] = behaviour
+
+    def is_confirmed(self, signature: str, profile: OpProfile) -> bool:
+        """Whether the call was seen to do in this process what the profile says."""
+        self._loaded()
+        return _seen_here.get((self._environment, signature)) == profile.behaviour
 
     def outside_ns(self, step: str) -> int | None:
         """What this step takes outside its operators, once that has settled."""
@@ -134,13 +125,14 @@ class ProfileCache:
     def forget(self, signature: str) -> None:
         """Drops a profile that did not hold."""
         self._loaded().pop(signature, None)
+        _seen_here.pop((self._environment, signature), None)
         self._forgotten.add(signature)
         self._unsaved = True
 
     def refresh(self) -> None:
         """Takes what others have saved since."""
         profiles = self._loaded()
-        seen = self._file()
+        seen = self._directory.file_state(self._file_name())
         if seen == self._seen:
             return
         self._seen = seen
@@ -159,84 +151,54 @@ class ProfileCache:
             self._write()
 
     def _write(self) -> None:
-        path = self._path()
-        rows = {
-            signature: [
-                [[r.bytes, r.result, r.offset] for r in p.requests],
-                p.workspace,
-                p.time_ns,
-                [[c.result, c.dtype, c.sizes, c.strides] for c in p.corrections],
-                p.settled,
-            ]
-            for signature, p in self._profiles.items()
-        }
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-                json.dump({"environment": self._environment, "profiles": rows, "outside": self._outside}, file)
-            os.replace(file.name, path)
-        except OSError:
-            return
-        self._unsaved = False
-        self._forgotten.clear()
-        self._seen = self._file()
+        rows = {signature: row_of(profile) for signature, profile in self._profiles.items()}
+        text = json.dumps({"environment": self._environment, "profiles": rows, "outside": self._outside})
+        written = False
+        with self._directory.replacing(self._file_name()) as path:
+            if path is not None:
+                path.write_text(text)
+                written = True
+        if written:
+            self._unsaved = False
+            self._forgotten.clear()
+            self._seen = self._directory.file_state(self._file_name())
 
-    def _path(self) -> Path:
-        return self._directory / f"profiles-{hashlib.sha256(self._environment.encode()).hexdigest()[:16]}.json"
-
-    def _file(self) -> tuple[int, ...] | None:
-        try:
-            found = self._path().stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+    def _file_name(self) -> str:
+        return f"profiles-{hashlib.sha256(self._environment.encode()).hexdigest()[:16]}.json"
 
     def _loaded(self) -> dict[str, OpProfile]:
-        environment = _environment()
-        if environment != self._environment:
+        switches = read_switches()
+        if switches != self._switches:
             if self._unsaved:
                 self._write()
             self._forgotten.clear()
-            self._environment = environment
-            self._seen = self._file()
+            self._switches = switches
+            self._environment = _environment(switches)
+            self._seen = self._directory.file_state(self._file_name())
             self._profiles, self._outside = self._read()
         return self._profiles
 
     def _read(self) -> tuple[dict[str, OpProfile], dict[str, int]]:
+        """What the file holds. A missing or damaged file is an empty one, a row that is not as it should be unknown."""
+        path = self._directory.to_read(self._file_name(), MOST_FILE_BYTES)
+        if path is None:
+            return {}, {}
         try:
-            stored = json.loads(self._path().read_text())
+            stored = json.loads(path.read_bytes())
             if stored["environment"] != self._environment:
                 return {}, {}
-            profiles = {
-                signature: OpProfile(
-                    tuple(Request(*r) for r in requests),
-                    workspace,
-                    time_ns,
-                    tuple(
-                        Correction(result, dtype, tuple(sizes), tuple(strides))
-                        for result, dtype, sizes, strides in corrections
-                    ),
-                    settled,
-                )
-                for signature, (requests, workspace, time_ns, corrections, settled) in stored["profiles"].items()
-            }
-            return profiles, {step: int(nanos) for step, nanos in stored["outside"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}, {}  # a missing or damaged cache is an empty one
+            profiles = {signature: profile_of(row) for signature, row in stored["profiles"].items()}
+            outside = {step: time_of(nanos) for step, nanos in stored["outside"].items()}
+        except Exception:  # of any kind: too deep, too large, not text
+            return {}, {}
+        known = {signature: profile for signature, profile in profiles.items() if profile is not None}
+        return known, {step: nanos for step, nanos in outside.items() if nanos is not None}
 
 
-def default_directory() -> Path:
-    """Where profiles are kept unless `LOWTIDE_CACHE_DIR` says otherwise."""
-    chosen = os.environ.get("LOWTIDE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lowtide"
-
-
-def _environment() -> str:
-    capability = torch.backends.cpu.get_cpu_capability()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    return f"7 torch {torch.__version__} {capability} threads {torch.get_num_threads()} deterministic {deterministic}"
+def _environment(switches: tuple[Hashable, ...]) -> str:
+    built = f"torch {torch.__version__} {torch.version.git_version} {torch.backends.cpu.get_cpu_capability()}"
+    set_to = ", ".join(f"{name} {value}" for name, value in zip(SWITCH_NAMES, switches, strict=True))
+    return f"8 {built}: {set_to}"
 
 
 def signature_of(
@@ -273,15 +235,18 @@ def take_profile(
     made: Sequence[bool],
     grad_mode: bool,
     number: Callable[[Any], int | float],
+    *,
+    timed: bool = True,
 ) -> OpProfile:
-    """Runs the call alone on scratch tensors.
+    """Runs the call alone on scratch tensors: often enough to time it, or once.
 
     `arguments` follow the schema, `made[i]` says whether result i has a storage of its own, `number` gives a value for
     a lifted number. Raises `CaptureError` when the real results are of another kind than the capture says.
     """
     schema = target._schema
     scratch = [_scratch(argument, number) for argument in arguments]
-    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, scratch, TIMED_RUNS, grad_mode)
+    timed_runs = TIMED_RUNS if timed else 0
+    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, scratch, timed_runs, grad_mode)
     corrections: list[Correction] = []
     for index, (ref, tensor) in enumerate(zip(results, real, strict=False)):
         if ref is None or not made[index]:

@@ -21,7 +21,8 @@ from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
 from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
-from .profiles import OpProfile, ProfileCache, step_signature
+from .profile_rows import OpProfile
+from .profiles import ProfileCache, step_signature
 from .recorder import Ref
 from .stopwatch import Elapsed, Stopwatch
 from .tape import Given, Root, Tape, UpdateMark

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 
 #include "allocator.h"
@@ -96,13 +97,16 @@ OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
   const at::AutoGradMode as_captured(grad_mode);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
-  const Keeping pages;
-  torch::jit::Stack stack = arguments;
-  op.callBoxed(stack);
-  stack.clear();
-
+  torch::jit::Stack stack;
   OpProfile profile;
-  profile.nanos = time_op(op, arguments, timed_runs);
+  std::optional<Keeping> pages;
+  if (timed_runs > 0) {
+    pages.emplace();
+    stack = arguments;
+    op.callBoxed(stack);
+    stack.clear();
+    profile.nanos = time_op(op, arguments, timed_runs);
+  }
   std::vector<RecordedEvent> events;
   events.reserve(64);
   stack = arguments;

@@ -23,12 +23,12 @@ struct ProfiledRequest {
 struct OpProfile {
   std::vector<ProfiledRequest> requests;
   std::vector<at::Tensor> results;
-  std::int64_t nanos;  // what it takes among other operators
+  std::int64_t nanos = 0;  // what it takes among other operators
 };
 
 // Runs `op` on these arguments once to warm it, then up to `timed_runs` times with warm caches and as often with swept
-// ones, then once to see its requests. The arguments are scratch: they are written to where the operator writes.
-// `grad_mode` says whether gradients are enabled, for operators that look.
+// ones, then once to see its requests; with no timed runs only that last time. The arguments are scratch: they are
+// written to where the operator writes. `grad_mode` says whether gradients are enabled, for operators that look.
 OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs, bool grad_mode);
 
 }  // namespace lowtide::torch_runtime

@@ -4,8 +4,12 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
-from lowtide.profiles import OpProfile, ProfileCache, Request, default_directory, pack_workspace
+import lowtide
+from lowtide import profiles
+from lowtide.profile_rows import OpProfile, Request, profile_of, row_of, time_of
+from lowtide.profiles import ProfileCache, pack_workspace
 from step_models import pair, run_both, same, small_batches
 
 
@@ -36,14 +40,95 @@ def test_cache_survives_on_disk(tmp_path):
     assert ProfileCache(tmp_path).get("op(float32[2][1])") == profile
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"environment": "other", "profiles": {}}', '{"environment": 3}'])
+DAMAGED = ["", "{", "[]", '{"environment": "other", "profiles": {}}', '{"environment": 3}', "[" * 100_000, "\udcff"]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_cache_is_an_empty_one(tmp_path, content):
     cache = ProfileCache(tmp_path)
     cache.put("op()", OpProfile((), 0, 1))
     cache.save()
     (file,) = tmp_path.iterdir()
-    file.write_text(content)
+    file.write_text(content, errors="surrogateescape")
     assert ProfileCache(tmp_path).get("op()") is None
+
+
+GOOD_ROW = [[[100, -1, 0], [50, -1, 128], [64, 0, -1]], 178, 10, [[0, "float32", [4, 4], [4, 1]]], True]
+
+
+# What is put where in a row: no operator could have made that.
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((0,), {}),
+        ((0, 0), [100, -1]),
+        ((0, 0, 0), 0),
+        ((0, 0, 0), True),
+        ((0, 0, 0), 100.0),
+        ((0, 0, 0), "100"),
+        ((0, 0, 0), -100),
+        ((0, 0, 0), 2**60),
+        ((0, 0, 1), 0),  # a result, and in the workspace
+        ((0, 0, 1), -2),
+        ((0, 0, 2), 1),  # not aligned
+        ((0, 1, 2), 192),  # ends behind the workspace
+        ((0, 1, 2), 2**60),
+        ((0, 1), [64, 0, -1]),  # the same result twice
+        ((1,), 0),
+        ((1,), 1 << 40),
+        ((1,), -178),
+        ((1,), 178.0),
+        ((1,), None),
+        ((2,), -1),
+        ((2,), 1e300),
+        ((2,), 10**18),
+        ((3,), None),
+        ((3, 0, 0), -1),
+        ((3, 0, 1), "nonsense"),
+        ((3, 0, 1), "nn"),
+        ((3, 0, 1), None),
+        ((3, 0, 2), [4]),
+        ((3, 0, 2), [4, -4]),
+        ((3, 0, 3), "44"),
+        ((4,), 1),
+        ((4,), "yes"),
+    ],
+)
+def test_a_row_that_no_operator_could_have_made_is_unknown(path, value):
+    assert row_of(profile_of(json.loads(json.dumps(GOOD_ROW)))) == [
+        *GOOD_ROW[:3],
+        [[0, "float32", (4, 4), (4, 1)]],
+        True,
+    ]
+    row = json.loads(json.dumps(GOOD_ROW))
+    place = row
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    assert profile_of(row) is None
+
+
+@pytest.mark.parametrize("row", [None, 7, "row", [], {}, [[]], GOOD_ROW[:4], [*GOOD_ROW, 1]])
+def test_a_row_of_another_form_is_unknown(row):
+    assert profile_of(row) is None
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.0, "1", None, 10**18])
+def test_a_time_that_is_none_is_unknown(value):
+    assert time_of(value) is None
+
+
+def test_a_bad_row_leaves_the_others(tmp_path):
+    cache_with(tmp_path, good=OpProfile((Request(64, 0, -1),), 0, 1), bad=OpProfile((), 0, 1))
+    (file,) = tmp_path.iterdir()
+    stored = json.loads(file.read_text())
+    stored["profiles"]["bad"][2] = "soon"
+    stored["outside"] = {"step": 5, "other": -5}
+    file.write_text(json.dumps(stored))
+    cache = ProfileCache(tmp_path)
+    assert cache.get("good") == OpProfile((Request(64, 0, -1),), 0, 1)
+    assert cache.get("bad") is None
+    assert (cache.outside_ns("step"), cache.outside_ns("other")) == (5, None)
 
 
 def test_a_directory_that_cannot_be_written_is_no_error(tmp_path):
@@ -62,7 +147,7 @@ def cache_with(directory, **profiles):
 
 
 def test_a_time_settles_once(tmp_path):
-    alone = OpProfile((Request(128, 0, -1),), 64, 10)
+    alone = OpProfile((Request(64, -1, 0), Request(128, 0, -1)), 64, 10)
     cache = cache_with(tmp_path, op=alone, other=alone)
     cache.settle({"op": 20, "unknown": 5})
     cache.settle({"op": 30})
@@ -111,9 +196,10 @@ def test_a_forgotten_profile_does_not_come_back(tmp_path):
     cache.refresh()
     assert cache.get("op") is None
     assert cache.get("other") is not None
-    cache.put("op", OpProfile((), 64, 11))
+    again = OpProfile((Request(64, -1, 0),), 64, 11)
+    cache.put("op", again)
     cache.save()
-    assert ProfileCache(tmp_path).get("op") == OpProfile((), 64, 11)
+    assert ProfileCache(tmp_path).get("op") == again
 
 
 def test_profiles_that_are_not_saved_yet_are_kept_when_the_threads_change(tmp_path):
@@ -134,9 +220,22 @@ def test_a_second_compilation_profiles_nothing():
     assert second.step.stats()["profiled_ops"] == 0
 
 
-def test_a_request_that_outgrows_its_profile_falls_back_is_counted_and_planned_anew(tmp_path, monkeypatch):
+def test_a_profile_from_disk_holds_here_only_once_it_was_seen_to(tmp_path):
+    said = OpProfile((Request(64, 0, -1),), 0, 1)
+    cache_with(tmp_path, op=said)
+    profiles._seen_here.clear()  # as in another process
+    cache = ProfileCache(tmp_path)
+    assert not cache.is_confirmed("op", cache.get("op"))
+    cache.confirm("op", said.behaviour)
+    assert cache.is_confirmed("op", OpProfile(said.requests, 0, 7, settled=True))
+    assert not cache.is_confirmed("op", OpProfile((Request(128, 0, -1),), 0, 1))
+    cache.forget("op")
+    assert not cache.is_confirmed("op", said)
+
+
+def test_profiles_that_do_not_hold_are_taken_anew_before_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path))
-    data = list(small_batches("cnn", 4))
+    data = list(small_batches("cnn", 3))
     _, first = pair("cnn", "adam")
     first.step(data[0])
     first.step(data[0])
@@ -152,15 +251,43 @@ def test_a_request_that_outgrows_its_profile_falls_back_is_counted_and_planned_a
     assert planted
     file.write_text(json.dumps(stored))
 
+    profiles._seen_here.clear()  # as in another process
     eager, planned = pair("cnn", "adam")
-    misses = []
     for index, batch in enumerate(data):
-        assert same(*run_both(eager, planned, index, batch))  # the numbers are right all the same
-        misses.append(planned.step.stats()["misses"])
+        assert same(*run_both(eager, planned, index, batch))
     assert same(eager.state(), planned.state())
-    assert misses[0] > 0
-    assert misses[-1] == misses[-2], "no misses once planned anew"
-    assert default_directory() == tmp_path
+    stats = planned.step.stats()
+    assert (stats["misses"], stats["profiled_ops"]) == (0, planted)
+
+
+@torch.library.custom_op("lowtide_test::with_scratch", mutates_args=())
+def with_scratch(x: torch.Tensor, amount: torch.Tensor) -> torch.Tensor:
+    """Asks for as much as its data says before it asks for its result."""
+    scratch = torch.zeros(int(amount))
+    return x + scratch.sum()
+
+
+@with_scratch.register_fake
+def _(x, amount):
+    return torch.empty_like(x)
+
+
+def test_requests_that_depend_on_data_are_served_outside_and_counted():
+    model = nn.Linear(4, 4)
+
+    def function(x, amount):
+        return torch.ops.lowtide_test.with_scratch(model(x).relu() + 1, amount).exp().sum()
+
+    step = lowtide.compile(function, model=model, on_unsupported="raise")
+    seen = []
+    with torch.no_grad():
+        for amount in (0, 0, 16, 4, 0, 100, 16):  # 16 is as large as the result
+            x = torch.randn(4, 4)
+            assert torch.equal(step(x, torch.tensor(amount)), function(x, torch.tensor(amount)))
+            seen.append(step.stats()["misses"])
+    assert seen[1] == 0 < seen[2], "on scratch memory it asks for nothing"
+    assert step.stats()["eager_calls"] == 0
+    step.close()
 
 
 def test_random_state_is_not_advanced_by_profiles(tmp_path, monkeypatch):
