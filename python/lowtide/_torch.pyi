@@ -15,6 +15,9 @@ def profile(
 ) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:
     """Run one operator alone: its requests (bytes, begin, end, result), its results, nanoseconds."""
 
+def autocast_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The cast that autocast works with: the one that it keeps, or a new one, which it then keeps."""
+
 class Meter:
     """Counts allocator bytes from its creation until it is closed."""
 
@@ -163,6 +166,12 @@ class Program:
     def finish(self, numbers: Sequence[int | float]) -> None: ...
     def bind(self, buffer: int, tensor: torch.Tensor, transient: bool = False) -> None: ...
     def stale_binding(self) -> int: ...
+    def mark_written(self, buffer: int) -> None:
+        """What is bound to it is written after the program and before the step is over."""
+
+    def overlap(self) -> tuple[int, int] | None:
+        """Two bound buffers that share bytes which the step writes, as they are bound now."""
+
     def run(self, numbers: Sequence[int | float], look: Callable[[], None] | None = None) -> list[torch.Tensor]:
         """Run the step; `look` is called between two operators now and then, and stops the step if it raises."""
 

@@ -1,5 +1,6 @@
 // The Python face of the runtime: lowtide._torch. The front end in python/lowtide is its only caller.
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
@@ -123,6 +124,9 @@ PYBIND11_MODULE(_torch, module) {
   module.def("install_allocator", &install_allocator);
   module.def("arena_usable_bytes", [] { return Arena::process().usable_bytes(); });
   module.def("profile", torch::wrap_pybind_function(&profile));
+  module.def("autocast_cast", torch::wrap_pybind_function([](const at::Tensor& tensor, at::ScalarType dtype) {
+               return at::autocast::cached_cast(dtype, tensor, c10::DeviceType::CPU);
+             }));
 
   py::class_<OpenMeter>(module, "Meter")
       .def(py::init<>())
@@ -178,6 +182,8 @@ PYBIND11_MODULE(_torch, module) {
           },
           py::arg("buffer"), py::arg("tensor"), py::arg("transient") = false)
       .def("stale_binding", &Program::stale_binding)
+      .def("mark_written", &Program::mark_written)
+      .def("overlap", &Program::overlap)
       .def("run", torch::wrap_pybind_function([](Program& self, const py::list& numbers, const py::object& look) {
              self.set_numbers(read_numbers(numbers));
              std::function<void()> look_with_gil;

@@ -60,6 +60,21 @@ class Lookout {
   Clock::time_point last_;
 };
 
+std::int64_t first_byte_of(const at::Tensor& tensor) {
+  return tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize());
+}
+
+// Widens `[begin, end)`, in bytes, by what `value` shows from `offset` on; the first value is all there is to it.
+void extend_reach(const at::Tensor& value, std::int64_t offset, bool first, std::int64_t* begin, std::int64_t* end) {
+  const auto item = static_cast<std::int64_t>(value.itemsize());
+  std::int64_t elements = value.numel() == 0 ? 0 : 1;
+  for (std::int64_t d = 0; elements > 0 && d < value.dim(); ++d) elements += (value.size(d) - 1) * value.stride(d);
+  const std::int64_t from = offset * item;
+  const std::int64_t to = from + elements * item;
+  *begin = first ? from : std::min(*begin, from);
+  *end = first ? to : std::max(*end, to);
+}
+
 bool same_number(const c10::IValue& a, const c10::IValue& b) {
   if (a.isDouble() && b.isDouble()) {  // bit for bit: -0.0 is not 0.0
     return std::bit_cast<std::uint64_t>(a.toDouble()) == std::bit_cast<std::uint64_t>(b.toDouble());
@@ -115,6 +130,7 @@ int Program::add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_
   windows_.push_back({buffer, dtype, std::move(sizes), std::move(strides), offset});
   Buffer& owner = at_index(buffers_, buffer);
   values_.push_back(make_window(windows_.back(), owner.storage));
+  extend_reach(values_.back(), offset, owner.values.empty(), &owner.reach_begin, &owner.reach_end);
   owner.values.push_back(index);
   return index;
 }
@@ -164,7 +180,9 @@ c10::Storage Program::home_storage(const Buffer& buffer) const {
 at::Tensor Program::make_window(const Window& window, const c10::Storage& storage) const {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(window.dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, window.offset);
+  // Until something is bound there, a window before the first element of that has no place.
+  const std::int64_t offset = std::max<std::int64_t>(0, window.offset);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, offset);
   return tensor;
 }
 
@@ -206,12 +224,21 @@ void Program::note_use_counts() {
 // -- binding
 // ------------------------------------------------------------------------------------------------------------
 
-void Program::point_at(int buffer, c10::Storage storage, std::int64_t base_offset) {
+// Windows on what is bound count from its first byte, in items of their own, which may be of another size.
+std::int64_t Program::offset_in_storage(const Window& window) const {
+  const std::int64_t first = at_index(buffers_, window.buffer).first_byte;
+  const auto item = static_cast<std::int64_t>(c10::elementSize(window.dtype));
+  TORCH_CHECK(first % item == 0, "lowtide: a view as ", window.dtype, " begins ", first, " bytes into its storage");
+  return std::max<std::int64_t>(0, first / item + window.offset);
+}
+
+void Program::point_at(int buffer, c10::Storage storage, std::int64_t first_byte) {
   Buffer& owner = at_index(buffers_, buffer);
+  owner.first_byte = first_byte;
   for (const int value : owner.values) {
     c10::TensorImpl* impl = at_index(values_, value).unsafeGetTensorImpl();
     impl->set_storage_keep_dtype(storage);
-    if (owner.kind == BufferKind::bound) impl->set_storage_offset(base_offset + at_index(windows_, value).offset);
+    if (owner.kind == BufferKind::bound) impl->set_storage_offset(offset_in_storage(at_index(windows_, value)));
   }
   owner.storage = std::move(storage);
 }
@@ -227,7 +254,7 @@ void Program::bind(int buffer, CallerTensor tensor, bool transient) {
   owner.bound_strides = bound.strides().vec();
   owner.bound_dtype = bound.scalar_type();
   owner.bound_offset = bound.storage_offset();
-  point_at(buffer, bound.storage(), bound.storage_offset());
+  point_at(buffer, bound.storage(), first_byte_of(bound));
 }
 
 int Program::stale_binding() const {
@@ -241,6 +268,31 @@ int Program::stale_binding() const {
     }
   }
   return -1;
+}
+
+void Program::mark_written(int buffer) {
+  at_index(buffers_, buffer).written_later = true;
+}
+
+Reach Program::reach_of(int buffer) const {
+  const Buffer& owner = at_index(buffers_, buffer);
+  if (!owner.caller || owner.reach_begin == owner.reach_end) return {.buffer = buffer};
+  const at::Tensor& bound = owner.caller.tensor();
+  const auto first = reinterpret_cast<std::uintptr_t>(bound.storage().data()) +  // NOLINT: an address to compare
+                     static_cast<std::uintptr_t>(first_byte_of(bound));
+  return {first + static_cast<std::uintptr_t>(owner.reach_begin), first + static_cast<std::uintptr_t>(owner.reach_end),
+          buffer, owner.writes > 0 || owner.written_later};
+}
+
+std::optional<std::pair<int, int>> Program::overlap() {
+  std::vector<Reach> lasting;
+  std::vector<Reach> passing;
+  lasting.reserve(bound_.size());
+  for (const int buffer : bound_) {
+    (at_index(buffers_, buffer).transient ? passing : lasting).push_back(reach_of(buffer));
+  }
+  overlaps_.set_lasting(std::move(lasting));
+  return overlaps_.find(std::move(passing));
 }
 
 void Program::take_bound() {
@@ -259,7 +311,7 @@ void Program::rebind_moved() {
     if (owner.bound.storage().unsafeGetStorageImpl() != owner.storage.unsafeGetStorageImpl() ||
         owner.bound.storage_offset() != owner.bound_offset) {
       owner.bound_offset = owner.bound.storage_offset();
-      point_at(buffer, owner.bound.storage(), owner.bound.storage_offset());
+      point_at(buffer, owner.bound.storage(), first_byte_of(owner.bound));
     }
   }
 }
@@ -337,7 +389,7 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
     for (const int output : outputs_) {
       Window window = at_index(windows_, output);
       const Buffer& owner = at_index(buffers_, window.buffer);
-      if (owner.kind == BufferKind::bound) window.offset += owner.bound.storage_offset();
+      if (owner.kind == BufferKind::bound) window.offset = offset_in_storage(window);
       results.push_back(make_window(window, owner.storage));
     }
     let_go();

@@ -30,6 +30,7 @@
 #include "call_times.h"
 #include "caller_tensor.h"
 #include "memory_guard.h"
+#include "overlaps.h"
 #include "random_state.h"
 
 namespace lowtide::torch_runtime {
@@ -94,6 +95,12 @@ class Program {
   // GIL.
   int stale_binding() const;
 
+  // Somebody else writes what is bound to it, after the program and before the step is over.
+  void mark_written(int buffer);
+
+  // Two bound buffers that share bytes which the step writes, as they are bound now. Wants the GIL.
+  std::optional<std::pair<int, int>> overlap();
+
   // Right before each run, with the GIL: looks at what is behind the bound objects now.
   void take_bound();
 
@@ -138,6 +145,10 @@ class Program {
     bool transient = false;
     bool elsewhere = false;  // planned, but the last request for it was served by ordinary allocation
     int writes = 0;          // calls that write it
+    bool written_later = false;
+    std::int64_t first_byte = 0;   // of what its values look at: offsets of windows count from there
+    std::int64_t reach_begin = 0;  // of all its values, in bytes from there
+    std::int64_t reach_end = 0;
   };
   struct Window {
     int buffer;
@@ -161,7 +172,8 @@ class Program {
 
   c10::Storage home_storage(const Buffer& buffer) const;
   at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
-  void point_at(int buffer, c10::Storage storage, std::int64_t base_offset);
+  std::int64_t offset_in_storage(const Window& window) const;
+  void point_at(int buffer, c10::Storage storage, std::int64_t first_byte);
   void rebind_moved();
   void build_stack(Call& call);
   void guard_call(const Call& call);
@@ -174,6 +186,7 @@ class Program {
   void end_life(int index, int buffer);
   void let_go();
   void note_use_counts();
+  Reach reach_of(int buffer) const;
 
   std::int64_t arena_bytes_;
   std::optional<MemoryGuard> guard_;
@@ -190,6 +203,7 @@ class Program {
   std::vector<std::vector<NumberUse>> number_uses_;
   std::vector<Request> apart_;  // the requests of a call whose results cannot lie where they were planned
   CallTimes times_;
+  Overlaps overlaps_;
 
   int failed_call_ = -1;
   bool wrote_bound_ = false;
