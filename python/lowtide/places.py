@@ -10,6 +10,7 @@ from collections.abc import Callable, MutableSet
 from typing import Any, NamedTuple
 
 from . import _core
+from .guards import plain_key
 
 Content = list[tuple[Any, Any]]  # keys and the objects there
 
@@ -251,6 +252,25 @@ class Attribute(Place):
             self.descriptor.__set__(self.target, content[0][1])
         else:
             self.descriptor.__delete__(self.target)
+
+
+class Property(Attribute):
+    """A property of an object whose code is not read; seen while it gives something plain."""
+
+    def content(self) -> Content:
+        """Empty for anything that is not plain, and where it raises."""
+        try:
+            value = self.descriptor.__get__(self.target)
+        except Exception:
+            return []
+        return [("", value)] if plain_key(value) is not None else []
+
+    def same(self, old: Content, new: Content) -> bool:
+        """By value: every look makes new objects."""
+        return [plain_key(value) for _, value in old] == [plain_key(value) for _, value in new]
+
+    def restore(self, content: Content) -> None:
+        """Nothing: what it shows is put back where it is kept, if at all."""
 
 
 class RandomState(Place):

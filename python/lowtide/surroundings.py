@@ -19,6 +19,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -88,6 +89,11 @@ class Surroundings:
     def foreign_optimizers(self) -> list[torch.optim.Optimizer]:
         """Optimizers that the function can see and that were not passed."""
         return list(self._walk.foreign_optimizers)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor that the function can see, as of the last `read`."""
+        return list(self._walk.tensors.values())
 
     def explains(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` was found in a watched place: another one in its stead would change the key."""
@@ -234,6 +240,8 @@ class Surroundings:
         number = self._walk.containers.get(id(value))
         if number is not None:
             return (type(value), "container", number)  # what is in it is told by its own place
+        if type(value) in weakref.ProxyTypes:
+            return self._identity(value)
         if isinstance(value, tuple):
             return (type(value), tuple([self._value_key(item) for item in value]))
         if isinstance(value, types.MethodType):
@@ -264,15 +272,23 @@ class Surroundings:
         if self._walk.iterators:
             path = self._walk.iterators[0]
             raise CaptureError(f"the step can draw from the iterator {path}; pass what it gives as an argument")
+        if self._walk.unseen:
+            raise CaptureError(f"the step can see more in Python than can be watched: {self._walk.unseen} and more")
+        if self._walk.scripted:
+            path = self._walk.scripted[0]
+            raise CaptureError(
+                f"{path} is TorchScript (torch.jit), whose code and attributes cannot be seen: use the module or "
+                "function that it was made of"
+            )
         walk = Walk(self._model, self._optimizers, set(self._names), everything=True)
         walk.start(self._function)
         before = [place.content() for place in walk.places]
         try:
             yield
         except BaseException:
-            _restore(walk.places, before)
+            restore(walk.places, before)
             raise
-        refused = _restore(walk.places, before)
+        refused = restore(walk.places, before)
         if refused:
             raise CaptureError(
                 f"the step changes {refused[0]}: Python runs only once, when the step is captured; "
@@ -295,7 +311,7 @@ def _entry_difference(place: Place, old: Any, new: Any) -> str:
 # -- what changed during a capture -------------------------------------------------------------------------------------
 
 
-def _restore(all_places: Sequence[Place], before: Sequence[Content]) -> list[str]:
+def restore(all_places: Sequence[Place], before: Sequence[Content]) -> list[str]:
     """Puts everything back; gives the names of what may not change."""
     changed = [(place, old, new) for place, old in zip(all_places, before, strict=True)
                if not place.same(old, new := place.content())]  # fmt: skip
@@ -307,6 +323,8 @@ def _restore(all_places: Sequence[Place], before: Sequence[Content]) -> list[str
 def _refused(place: Place, old: Content, new: Content) -> Iterator[str]:
     if place.owned in ("parameters", "buffers"):
         return
+    if place.owned == "library" and all(type(value) is bool for _, value in (*old, *new)):
+        return  # something that a library does once
     if isinstance(place, (places.Sequence, places.Collection)):
         if len(old) != len(new) or not all(_same_value(a, b) for (_, a), (_, b) in zip(old, new, strict=True)):
             yield place.name("")

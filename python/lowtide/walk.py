@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.modules.module as module_hooks
+from torch._library.custom_ops import CustomOpDef
 
 from . import _core, places
 from .guards import plain_key
 from .places import Path, Place
 
-MAX_PLACES = 20_000
+MAX_PLACES = 200_000
 MAX_DEPTH = 12
 MAX_ITEMS = 100_000  # a larger container stands for itself
 MAX_FOLLOWED = 4_096  # items of a larger one are watched but not looked into
@@ -52,7 +53,13 @@ _STANDS_FOR_ITSELF = (
     io.IOBase,
     weakref.ref,
     random.Random,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
 )
+_SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+# Code of an operator of the user's that runs only at capture; the operator itself runs at every call.
+_TRACED_PARTS = ("_abstract_fn", "_setup_context_fn", "_backward_fn")
+_AUTOCAST_PARTS = ("_enabled", "fast_dtype", "_cache_enabled")  # the rest changes whenever it is entered
 _LIBRARY_ROOTS = tuple(
     {os.path.join(os.path.realpath(sysconfig.get_paths()[kind]), "") for kind in
      ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -136,6 +143,8 @@ class Walk:
         self.tensors: dict[int, torch.Tensor] = {}
         self.containers: dict[int, int] = {}  # a number for each, by id
         self.iterators: list[Path] = []
+        self.scripted: list[Path] = []
+        self.unseen = ""  # where it stopped, if there was too much
         self.foreign_optimizers: list[torch.optim.Optimizer] = []
         self._whole: dict[int, bool] = {}  # objects met, and whether all their attributes are seen
         self._classes: set[type] = set()
@@ -155,8 +164,10 @@ class Walk:
             self._hyper_parameters()
         self._meet(self.model, Path("model"), 0, False)
         self._meet(function, Path(getattr(function, "__name__", "step")), 0, False)
-        while self._pending and len(self.places) < MAX_PLACES:
+        while self._pending and not self.unseen:
             self._visit(*self._pending.popleft())
+            if len(self.places) > MAX_PLACES and self._pending:
+                self.unseen = str(self._pending[0][1])
 
     def _hyper_parameters(self) -> None:
         for optimizer in self.optimizers:
@@ -177,8 +188,12 @@ class Walk:
             self._pending.append((value, path, depth, whole))
 
     def _visit(self, value: Any, path: Path, depth: int, whole: bool) -> None:
-        if isinstance(value, torch.Tensor):
+        if type(value) in weakref.ProxyTypes or isinstance(value, weakref.ref):  # a proxy is an instance of anything
+            self._weak(value, path, depth, whole)
+        elif isinstance(value, torch.Tensor):
             self._tensor(value, path)
+        elif isinstance(value, _SCRIPTED):
+            self.scripted.append(path)
         elif isinstance(value, torch.nn.Module):
             self._module(value, path)
         elif isinstance(value, torch.optim.Optimizer):
@@ -209,6 +224,8 @@ class Walk:
 
     def _tensor(self, tensor: torch.Tensor, path: Path) -> None:
         self.tensors[id(tensor)] = tensor
+        if vars(tensor):
+            self._mapping(vars(tensor), path, 1, True, owner=tensor)
         if not tensor.is_leaf:
             return
         for name in _TENSOR_PLACES if tensor.requires_grad else _TENSOR_PLACES[:1]:
@@ -258,11 +275,17 @@ class Walk:
             # It makes its scale at first use, of a number that it has already: now, lest that be seen as a change.
             value._lazy_init_scale_growth_tracker(torch.device("cpu"))
         users = self._is_users_class(type(value))
-        if not users and self._stands_for_itself(value):
+        parts = _TRACED_PARTS if isinstance(value, CustomOpDef) else ()
+        if isinstance(value, torch.autocast):
+            parts = _AUTOCAST_PARTS
+        for name in parts:
+            self.places.append(places.Entry(path.attribute(name), vars(value), name))
+            self._meet(vars(value).get(name), path.attribute(name), depth + 1, False)
+        if not users and (parts or self._stands_for_itself(value)):
             return
         attributes = getattr(value, "__dict__", None)
         if users and not (whole or self.everything or _ANY in self.names):
-            self._named_attributes(value, attributes, path, depth)
+            self._named_attributes(value, attributes, path, depth, type(value))
         else:
             if isinstance(attributes, dict):
                 self.places.append(places.Mapping(path, attributes, owner=value))
@@ -272,10 +295,37 @@ class Walk:
         if users:
             self._class(type(value), path)
 
-    def _named_attributes(self, value: Any, attributes: Any, path: Path, depth: int) -> None:
+    def _weak(self, reference: Any, path: Path, depth: int, whole: bool) -> None:
+        """What user's code holds weakly, as a module holds its trainer; what libraries hold so is their business.
+
+        It is watched through a proxy, so that it goes when its owner lets it go.
+        """
+        value = reference if type(reference) in weakref.ProxyTypes else reference()
+        if value is None or (whole and not self.everything):
+            return
+        try:
+            cls, attributes = value.__class__, getattr(value, "__dict__", None)
+        except ReferenceError:  # it is gone
+            return
+        if value is not reference and issubclass(cls, (torch.nn.Module, types.MethodType, types.FunctionType)):
+            self._meet(value, path, depth, whole)
+            return
+        proxy = reference if value is reference else weakref.proxy(value)
+        self._named_attributes(proxy, attributes, path, depth, cls)
+        if self._is_users_class(cls):
+            self._class(cls, path)
+            return
+        for name in sorted(self.names):  # its code is not read, so its properties are
+            descriptor = getattr(cls, name, None)
+            if isinstance(descriptor, property):
+                place = places.Property(path.attribute(name), proxy, descriptor)
+                if place.content():
+                    self.places.append(place)
+
+    def _named_attributes(self, value: Any, attributes: Any, path: Path, depth: int, cls: type) -> None:
         if isinstance(attributes, dict):
             for name in sorted(self.names):
-                if name in attributes or hasattr(type(value), name):
+                if name in attributes or hasattr(cls, name):
                     self.places.append(places.Entry(path.attribute(name), attributes, name))
                     self._meet(attributes.get(name), path.attribute(name), depth + 1, False)
         self._slots(value, path, depth, False, self.names)
@@ -357,7 +407,7 @@ class Walk:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if id(cell) not in self.containers:
                 self.containers[id(cell)] = len(self.containers)
-                place = places.Cell(Path(name), cell)
+                place = places.Cell(Path(name), cell, "" if users else "library")
                 self.places.append(place)
                 for _, item in place.content():
                     self._meet(item, Path(name), depth + 1, not users)
@@ -387,13 +437,14 @@ class Walk:
 
     def _python_module(self, module: types.ModuleType, path: Path, depth: int) -> None:
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not self._is_users(module.__name__, file):
-            return
+        users = isinstance(file, str) and self._is_users(module.__name__, file)
         for name in sorted(self.names):
             if name in vars(module) and (id(vars(module)), name) not in self._entries:
                 self._entries.add((id(vars(module)), name))
                 self.places.append(places.Entry(path.attribute(name), vars(module), name))
-                self._meet(vars(module)[name], path.attribute(name), depth + 1, False)
+                value = vars(module)[name]
+                if users or isinstance(value, types.ModuleType):  # of a library only what the code names is seen
+                    self._meet(value, path.attribute(name), depth + 1, False)
 
     def _class(self, cls: type, path: Path) -> None:
         if issubclass(cls, torch.optim.Optimizer):
