@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from . import _core, _torch
+from .custom_operators import own_state_kept
 from .errors import CaptureError
 from .interrupts import signals_held
 from .lowering import (
     CLONE,
     Lowered,
     Operator,
-    is_collective,
     is_effect,
     is_random,
     optional_updates,
@@ -26,7 +26,7 @@ from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
 from .profile_rows import OpProfile, Request
 from .profiles import DEFAULT, ProfileCache, signature_of, take_profile
-from .recorder import Ref
+from .recorder import QUANTIZED, Ref
 from .update_template import Number
 
 
@@ -62,6 +62,11 @@ def profile_operators(
                     lowered.buffers[told.buffer].nbytes = 0
                     continue
                 dtype = getattr(torch, correction.dtype)
+                if dtype in QUANTIZED:
+                    raise CaptureError(
+                        f"{operator.target} gives a quantized tensor ({dtype}), which cannot be planned "
+                        f"({operator.where.source})"
+                    )
                 real = told._replace(dtype=dtype, sizes=correction.sizes, strides=correction.strides)
                 corrected[told.buffer] = (told, real)
                 operator.results[correction.result] = real
@@ -98,9 +103,9 @@ def assume_profiles(lowered: Lowered) -> list[OpProfile]:
 def can_run_alone(operator: Operator) -> bool:
     """Whether it may run on scratch tensors.
 
-    Not a collective, which would wait for ever, nor the user's own rule, nor a check that scratch values would fail.
+    Not the user's own rule, nor a check that scratch values would fail.
     """
-    return not (is_collective(operator) or is_effect(operator) or operator.target is OPAQUE_UPDATE)
+    return not (is_effect(operator) or operator.target is OPAQUE_UPDATE)
 
 
 def _assumed(operator: Operator) -> OpProfile:
@@ -127,10 +132,11 @@ def _known(
 
 def _profile(operator: Operator, number: Callable[[Number], int | float], *, timed: bool = True) -> OpProfile:
     try:
-        return take_profile(
-            operator.target, operator.arguments, operator.results, operator.made, operator.grad_mode, number,
-            timed=timed,
-        )  # fmt: skip
+        with own_state_kept(operator.target):
+            return take_profile(
+                operator.target, operator.arguments, operator.results, operator.made, operator.grad_mode, number,
+                timed=timed,
+            )  # fmt: skip
     except CaptureError as error:
         raise CaptureError(f"{error} ({operator.where.source})") from error
 
@@ -169,7 +175,6 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             time_ns=profile.time_ns,
             random=is_random(operator),
             mutating=bool(operator.writes),
-            collective=is_collective(operator),
             must_not_recompute=runs_once(operator) or not lowered.kept.isdisjoint(writes),
             may_skip_updates=bool(optional_updates(operator, lowered.buffers)),
             backward=operator.backward,

@@ -21,7 +21,7 @@ import torch.utils.checkpoint as torch_checkpoint
 
 from .errors import CaptureError
 from .profiles import positional
-from .recorder import Call, Recorder, Recording, Ref, refs_in, written_buffers
+from .recorder import Call, Recorder, Recording, Ref, may_draw, refs_in, written_buffers
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ def merge_runs(
 
 
 def _is_random(call: Call) -> bool:
-    return torch.Tag.nondeterministic_seeded in call.target.tags
+    return may_draw(call.target)
 
 
 class _Merging:

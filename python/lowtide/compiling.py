@@ -19,8 +19,10 @@ from typing import Any, TypedDict, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 
 from . import _core, _torch, active_replay
+from .autocast_casts import any_kept, region_around
 from .cache_directory import CacheDirectory, default_directory
 from .capturing import optimizers_of
 from .errors import CaptureError, InfeasibleError, add_note
@@ -32,7 +34,8 @@ from .plan_cache import PlanCache
 from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .progress import plan_in_sight
-from .step import CapturedStep, StaleBinding
+from .sharing import Sharing, sharing_leaves
+from .step import CapturedStep, RunsEager, SharedMemory, StaleBinding
 from .stopwatch import Stopwatch
 from .structure import Structure, argument_names, assign, flatten
 from .surroundings import Surroundings
@@ -117,10 +120,11 @@ class CompiledStep:
         self._planning_seconds = 0.0
         self._escapes: list[str] = []
         self._around: list[str] = []  # what calls have run eager under
+        self._lazy = True  # until the model is seen to know the shape of each parameter
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step; gives what the function gives."""
-        if self._closed or self._unsupported is not None or _is_capturing():
+        if self._closed or self._unsupported is not None or _is_capturing() or self._waits_for_shapes():
             self._eager_calls += 1
             return self._function(*args, **kwargs)
         around = must_stay_eager()
@@ -131,9 +135,10 @@ class CompiledStep:
         with _running, signals_held, active_replay.paused():
             watch = Stopwatch()
             leaves, structure = flatten((args, kwargs))
-            for _ in range(2):  # a stale binding is captured again, once
+            sharing: Sharing = ()
+            for _ in range(3):  # a stale binding is captured again, once, and so are arguments that share memory
                 try:
-                    step = self._step_for(leaves, structure, args, kwargs)
+                    step = self._step_for(leaves, structure, args, kwargs, sharing)
                     result, changed = self._run(step, leaves)
                     if changed is not None:
                         assign((args, kwargs), changed)
@@ -141,15 +146,31 @@ class CompiledStep:
                     return result
                 except StaleBinding as error:
                     self._drop_captures()
-                    reason = self._stale = str(error)
+                    sharing, reason = (), str(error)
+                    self._stale = reason
+                except SharedMemory as error:
+                    sharing, reason = error.sharing, str(error)
+                except RunsEager as error:
+                    around = str(error)
+                    break
                 except CaptureError as error:
                     reason = str(error)
                     break
+        if around:
+            self._eager_calls += 1
+            self._warn_around(around)
+            return self._function(*args, **kwargs)
         if self._on_unsupported == "raise":
             raise CaptureError(reason)
         result = self._function(*args, **kwargs)  # if this fails as well, the fault is the call's
         self._give_up(reason)
         return result
+
+    def _waits_for_shapes(self) -> bool:
+        """Whether lazy modules learn their shapes only now, from this call; or the call is being compiled by others."""
+        if self._lazy:
+            self._lazy = any(map(is_lazy, (*self._model.parameters(), *self._model.buffers())))
+        return self._lazy or torch.compiler.is_dynamo_compiling()
 
     def _run(self, step: CapturedStep, leaves: Sequence[Any]) -> tuple[Any, Any]:
         result = step.run(leaves)
@@ -169,19 +190,26 @@ class CompiledStep:
     # -- captures ------------------------------------------------------------------------------------------------------
 
     def _step_for(
-        self, leaves: Sequence[Any], structure: Structure, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        leaves: Sequence[Any],
+        structure: Structure,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        sharing: Sharing,
     ) -> CapturedStep:
         if self._surroundings is None:
             self._surroundings = Surroundings(self._function, self._model, self._optimizers)
         around = self._surroundings.read()
         arguments = read_arguments(leaves, self._surroundings.names)
-        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around)
+        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around, sharing)
         step = self._captures.get(guards)
         gradients: Hashable = ()
         if step is None:
             gradients = self._surroundings.gradients()
             step = self._captures.get((guards, gradients))
         if step is None:
+            if region_around() and any_kept(self._surroundings.tensors):
+                raise RunsEager("an autocast region that keeps casts of weights from before the call")
             step = self._capture(guards, self._surroundings, args, kwargs)
             self._captures[guards if step.tape.any_gradients else (guards, gradients)] = step
         return step
@@ -195,7 +223,10 @@ class CompiledStep:
             raise CaptureError(f"{MAX_CAPTURES} captures were made and the guards changed again: {reason}")
         _capturing.active = True
         try:
-            tape = capture_step(self._function, surroundings, self._model, self._optimizers, args, kwargs)
+            tape = capture_step(
+                self._function, surroundings, self._model, self._optimizers, args, kwargs,
+                sharing_leaves(guards.sharing),
+            )  # fmt: skip
         finally:
             _capturing.active = False
         record = CaptureRecord(guards, names, reason, describe(guards, names, surroundings, tape.any_gradients))
@@ -329,7 +360,7 @@ class CompiledStep:
         2 captures of at most 8, 3 planned calls; last miss: argument x: float32[6, 8] -> float32[7, 8]
         capture 1: first call
             x: float32[6, 8]
-            modes: grad mode False, autocast False, threads 1, default dtype torch.float32, and 28 more
+            modes: grad mode False, autocast False, threads 1, default dtype torch.float32, and 31 more
             parameter groups: none
             in Python: the variables model; attributes, hooks and parameters of 1 module
             .grad at entry: any

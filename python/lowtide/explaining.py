@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .guards import MODE_NAMES, Guards
+from .sharing import show_sharing
 
 if TYPE_CHECKING:
     from .surroundings import Surroundings
@@ -103,6 +104,8 @@ def _differences(record: CaptureRecord, guards: Guards, names: list[str], around
     ]
     if old.groups != guards.groups:
         said.append(f"parameter groups: {_show_groups(old.groups)} -> {_show_groups(guards.groups)}")
+    if old.sharing != guards.sharing and record.names == names:
+        said.append(" -> ".join(show_sharing(sharing, names) for sharing in (old.sharing, guards.sharing)))
     return said + around.differences(old.surroundings, guards.surroundings)
 
 
@@ -118,6 +121,7 @@ def describe(guards: Guards, names: Sequence[str], around: Surroundings, any_gra
         f"parameter groups: {_show_groups(guards.groups)}",
         f"in Python: {around.describe()}",
         f".grad at entry: {'any' if any_gradients else 'set for the same parameters'}",
+        *([show_sharing(guards.sharing, names)] if guards.sharing else []),
     ]
 
 

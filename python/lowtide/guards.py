@@ -6,13 +6,19 @@ Two calls with equal guards run the same captured step. A changed guard is not a
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.backends.opt_einsum
 import torch.utils._device
+from torch.autograd import forward_ad
+from torch.nn.utils import parametrize
 
+from .autocast_casts import region_around
 from .engine_switches import SWITCH_NAMES, read_switches
+from .sharing import Sharing
 from .structure import Structure
 
 _BY_VALUE = frozenset(
@@ -22,13 +28,17 @@ _BY_VALUE = frozenset(
 
 
 class Guards(NamedTuple):
-    """What one capture holds for. `surroundings` is a key that `Surroundings` gave."""
+    """What one capture holds for. `surroundings` is a key that `Surroundings` gave.
+
+    `sharing` is empty for a capture that holds while no argument shares memory that the step writes.
+    """
 
     arguments: tuple[Hashable, ...]
     structure: Structure
     modes: tuple[Hashable, ...]
     groups: tuple[tuple[tuple[int, ...], ...], ...]
     surroundings: Hashable
+    sharing: Sharing = ()
 
 
 def plain_key(value: Any) -> Hashable | None:
@@ -43,6 +53,8 @@ def plain_key(value: Any) -> Hashable | None:
         return (kind, value.hex())
     if kind is complex:
         return (kind, value.real.hex(), value.imag.hex())
+    if kind in weakref.ProxyTypes:
+        return None  # what it stands for may be gone, or change
     if isinstance(value, enum.Enum):
         return (kind, value.name, repr(value.value))
     if kind is slice:
@@ -79,12 +91,18 @@ def read_arguments(leaves: Sequence[Any], names: Mapping[int, str]) -> tuple[Has
 
 
 def _describe_tensor(leaf: torch.Tensor) -> Hashable:
+    if leaf.is_nested:
+        return (type(leaf), leaf.dtype, leaf.layout, leaf.requires_grad, leaf.device.type, "nested")
     if leaf.layout is not torch.strided:
         return (type(leaf), leaf.dtype, tuple(leaf.shape), leaf.layout, leaf.requires_grad, leaf.device.type)
     return (
         type(leaf), leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.requires_grad, leaf.device.type, leaf.is_conj(),
-        leaf.is_neg(),
+        leaf.is_neg(), leaf.is_inference(),
     )  # fmt: skip
+
+
+# The module behind `torch.backends.opt_einsum`, whose own attributes are properties that take longer than all others.
+_EINSUM: Mapping[str, Any] = vars(torch.backends.opt_einsum.m)  # type: ignore[attr-defined]
 
 
 def read_modes() -> tuple[Hashable, ...]:
@@ -95,9 +113,12 @@ def read_modes() -> tuple[Hashable, ...]:
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.is_autocast_cache_enabled(),
+        region_around(),
         torch._C._len_torch_function_stack(),
         torch._C._functorch.maybe_current_level(),
         torch.utils._device.CURRENT_DEVICE,
+        _EINSUM["enabled"],
+        _EINSUM["strategy"],
         *read_switches(),
     )
 
@@ -108,9 +129,12 @@ MODE_NAMES = (
     "autocast",
     "autocast dtype",
     "autocast cache",
+    "autocast region",
     "torch function modes",
     "functorch level",
     "default device",
+    "einsum paths",
+    "einsum strategy",
     *SWITCH_NAMES,
 )
 
@@ -125,6 +149,14 @@ def must_stay_eager() -> str:
         return "a torch function mode"
     if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
         return "saved tensor hooks"
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace"
+    if torch.is_anomaly_enabled():
+        return "anomaly detection"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation"
+    if parametrize._cache_enabled:
+        return "parametrize.cached(), whose cache outlives the call"
     return ""
 
 

@@ -20,14 +20,12 @@ from .errors import CaptureError
 from .opaque_update import OPAQUE_UPDATE
 from .optimizer_twin import NotExpressible, TwinRun
 from .profiles import positional
-from .recorder import LIFT, Call, Ref, Where, refs_in, written_buffers
+from .recorder import LIFT, Call, Ref, Where, is_pure, may_draw, refs_in, written_buffers
 from .tape import Root, Tape, UpdateMark
 from .update_template import Number, UpdateTemplate
 
 CLONE = torch.ops.aten.clone.default
 DETACH = torch.ops.aten.detach.default
-_PURE_NAMESPACES = ("aten", "prims")  # what their operators do is in their schemas
-_COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Lowered:
     new_state: list[tuple[int, str, str, Ref]] = field(default_factory=list)  # optimizer, parameter, key, where
     dropped_state: list[tuple[int, str, str]] = field(default_factory=list)
     updates: dict[int, str] = field(default_factory=dict)  # operator index -> parameter whose update it belongs to
-    shared: list[tuple[int, Root]] = field(default_factory=list)  # further tensors that lie in a bound buffer
+    shared: list[tuple[int, Root, int]] = field(default_factory=list)  # what else a bound buffer has, at which byte
     absent: set[int] = field(default_factory=set)  # buffers of results that the real operator does not give
     opaque: list[tuple[int, str, str]] = field(default_factory=list)  # optimizer, parameter, why: by the rule itself
     late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
@@ -127,7 +125,10 @@ class _Lowering:
         self.lowered = Lowered()
         self.buffer_of: dict[int, int] = {}  # recorded buffer -> ours
         self.parameter_of = {
-            root.key: recorded for recorded, roots in tape.roots.items() for root in roots if root.kind == "parameter"
+            root.key: (recorded, root)
+            for recorded, roots in tape.roots.items()
+            for root in roots
+            if root.kind == "parameter"
         }
         self.hyper_of: dict[StateRoot, int] = {}
         self.known: set[int] = set()  # buffers that hold something already
@@ -164,19 +165,30 @@ class _Lowering:
             if roots is None:
                 index = self._new_buffer(Buffer(source.nbytes, name=source.name))
             else:
-                if len({root.offset for root in roots}) > 1:
-                    raise CaptureError(f"{source.name} shares its memory with {roots[-1].key} at another offset")
-                index = self._new_buffer(Buffer(source.nbytes, "bound", source.role, source.name, roots[0]))
-                self.lowered.shared += [(index, root) for root in roots[1:]]
+                first, *others = sorted(roots, key=lambda root: root.kind == "input")  # inputs come and go
+                index = self._new_buffer(Buffer(source.nbytes, "bound", source.role, source.name, first))
+                self.lowered.shared += [(index, root, root.offset - first.offset) for root in others]
             self.buffer_of[recorded] = index
         return index
 
     def _tape_window(self, ref: Ref) -> Ref:
         index = self._tape_buffer(ref.buffer)
+        return ref._replace(buffer=index, offset=self._from_bound(index, ref.offset * ref.dtype.itemsize, ref.dtype))
+
+    def _from_bound(self, index: int, byte: int, dtype: torch.dtype) -> int:
+        """Windows on bound memory count from the first element of the bound tensor, in items of their own."""
         root = self.lowered.buffers[index].root
-        # Windows on bound memory count from the first element of the bound tensor.
-        offset = ref.offset - root.offset if isinstance(root, Root) else ref.offset
-        return Ref(index, ref.dtype, ref.sizes, ref.strides, offset)
+        if isinstance(root, Root):
+            byte -= root.offset
+        if byte % dtype.itemsize:
+            raise CaptureError(f"{self.lowered.buffers[index].name} is seen as {dtype} from within one of its elements")
+        return byte // dtype.itemsize
+
+    def _parameter_place(self, name: str) -> tuple[int, int]:
+        """The buffer that a parameter lies in, and which of its elements is the parameter's first."""
+        recorded, root = self.parameter_of[name]
+        index = self._tape_buffer(recorded)
+        return index, self._from_bound(index, root.offset, self.tape.parameters[name].dtype)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -308,8 +320,8 @@ class _Lowering:
     def _add_opaque_update(self, mark: UpdateMark, name: str, gradient: Ref, reason: str) -> None:
         """The rule has been proven to treat each parameter on its own, but has no template for this one."""
         parameter = self.tape.parameters[name]
-        there = self._tape_buffer(self.parameter_of[name])
-        window = Ref(there, parameter.dtype, tuple(parameter.shape), parameter.stride(), 0)
+        there, first = self._parameter_place(name)
+        window = Ref(there, parameter.dtype, tuple(parameter.shape), parameter.stride(), first)
         arguments = [window, self._tape_window(gradient), -1]  # its key comes with the program
         self.lowered.updates[len(self.lowered.operators)] = name
         where = Where(mark.where.source, name)
@@ -324,7 +336,7 @@ class _Lowering:
         if origin is None:
             return self._new_buffer(Buffer(nbytes, role="temporary")), 0
         if origin == ("param",):
-            return self._tape_buffer(self.parameter_of[name]), 0
+            return self._parameter_place(name)
         if origin == ("grad",):
             there = self._tape_window(gradient)
             return there.buffer, there.offset
@@ -410,20 +422,19 @@ def is_effect(operator: Operator) -> bool:
 
 
 def is_random(operator: Operator) -> bool:
-    """Whether it advances the random state."""
-    if torch.Tag.nondeterministic_seeded not in operator.target.tags:
+    """Whether it may advance the random state; the user's own rule is called with the state of its optimizer."""
+    if operator.target is OPAQUE_UPDATE or not may_draw(operator.target):
         return False
     # Attention and dropout are seeded only when they drop.
     for schema, argument in zip(operator.target._schema.arguments, operator.arguments, strict=True):
-        if schema.name == "dropout_p":
+        if schema.name == "dropout_p" and is_pure(operator.target):
             return bool(argument) and isinstance(argument, float)
     return True
 
 
 def runs_once(operator: Operator) -> bool:
     """Whether a second run could be seen: by the world, or by an operator that is not PyTorch's own."""
-    own = operator.target.namespace in _PURE_NAMESPACES
-    return not own or is_effect(operator) or is_collective(operator) or operator.target is OPAQUE_UPDATE
+    return not is_pure(operator.target) or is_effect(operator)
 
 
 def optional_updates(operator: Operator, buffers: Sequence[Buffer]) -> list[int]:
@@ -442,8 +453,3 @@ def optional_updates(operator: Operator, buffers: Sequence[Buffer]) -> list[int]
     apart = not any(ref.buffer in operator.writes for ref in others)
     outside = all(buffers[buffer].kind != "planned" for buffer in operator.writes)
     return hidden if updated and only_writes and known_dtypes and apart and outside else []
-
-
-def is_collective(operator: Operator) -> bool:
-    """Whether other ranks take part in it."""
-    return operator.target.namespace in _COLLECTIVE_NAMESPACES

@@ -24,6 +24,12 @@ class PythonRandom:
                 return "numpy.random"
         return None
 
+    def stir(self) -> None:
+        """Draws from both, so that they are where they were never before: whoever seeds them then is seen."""
+        random.random()
+        if self._numpy is not None:
+            self._numpy.random.random_sample()
+
     def restore(self) -> None:
         """Puts both back."""
         random.setstate(self._python_state)

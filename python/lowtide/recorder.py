@@ -22,11 +22,16 @@ from . import _core
 from .errors import CaptureError
 from .hints import is_recomputed
 from .interrupts import signals_held
+from .random_watch import RandomWatch
 from .sources import user_line
 
 LIFT = torch.ops.aten.lift_fresh.default
 ITEM = torch.ops.aten._local_scalar_dense.default
 _GIVES_LENGTHS = torch.ops.aten._scaled_dot_product_flash_attention.default  # of its arguments, beside tensors
+_PURE_NAMESPACES = frozenset({"aten", "prims"})  # what their operators do is in their schemas and tags
+_COLLECTIVES = frozenset({"c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor",
+                          "symm_mem"})  # fmt: skip
+QUANTIZED = frozenset({torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
 class Ref(NamedTuple):
@@ -90,6 +95,33 @@ class Recording:
         return self.same.get(buffer, buffer)
 
 
+def why_not_plain(tensor: torch.Tensor) -> str:
+    """What a tensor is that is no plain window on memory of the CPU; "" if it is one."""
+    if type(tensor) is not FakeTensor and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"a {type(tensor).__qualname__} (a class that sees each operator itself)"
+    if tensor.is_nested:
+        return "a nested tensor"
+    if tensor.layout is not torch.strided:
+        return f"a tensor of layout {tensor.layout}"
+    if tensor.dtype in QUANTIZED:
+        return f"a quantized tensor ({tensor.dtype})"
+    if tensor.device.type != "cpu":
+        return f"a tensor on {tensor.device} (only cpu)"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a lazily conjugated or negated tensor"
+    return ""
+
+
+def is_pure(target: torch._ops.OpOverload) -> bool:
+    """Whether its schema and tags tell all that it does, as PyTorch's own do."""
+    return target.namespace in _PURE_NAMESPACES
+
+
+def may_draw(target: torch._ops.OpOverload) -> bool:
+    """Whether it may draw random numbers; of what is not PyTorch's own nobody knows."""
+    return torch.Tag.nondeterministic_seeded in target.tags or not is_pure(target)
+
+
 def refs_in(tree: Any) -> Iterator[Ref]:
     """Every `Ref` in an argument: itself, or inside lists and tuples."""
     if isinstance(tree, Ref):
@@ -118,12 +150,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records every dispatched call made under it, on the fake tensors of `fake_mode`.
 
     `item_answers` answers `.item()` in order, for code whose numbers are known from elsewhere; without it a call that
-    needs a tensor's data is refused.
+    needs a tensor's data is refused. `random` is told of each call that may draw random numbers.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, *, item_answers: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self,
+        fake_mode: FakeTensorMode,
+        *,
+        item_answers: Sequence[Any] | None = None,
+        random: RandomWatch | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
+        self.random = random
         self.recording = Recording()
         self.module_stack: list[str] = []
         self.made: list[tuple[Any, int]] = []  # a weak reference to each tensor made, and the call that made it
@@ -163,23 +202,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.forbidden[self._buffer(fake)] = error
 
     def root_offset(self, real: torch.Tensor) -> int:
-        """Where the first element of a real tensor stands in its storage's fake."""
-        return int(self._fake_of(real).storage_offset())
+        """At which byte of its storage's fake the first element of a real tensor stands."""
+        return int(self._fake_of(real).storage_offset()) * real.dtype.itemsize
 
     def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if isinstance(tensor, FakeTensor) else self.fake_mode.from_tensor(tensor)
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        refused = why_not_plain(tensor)
+        if refused:
+            raise CaptureError(f"the step uses {refused}, which cannot be planned ({self.where().source})")
+        return self.fake_mode.from_tensor(tensor)
 
     def ref(self, tensor: torch.Tensor) -> Ref:
         """Where `tensor` stands on the tape."""
         return self._window(self._stand_in(tensor))
 
     def _window(self, tensor: torch.Tensor) -> Ref:
-        if tensor.layout is not torch.strided:
-            raise CaptureError(f"a tensor of layout {tensor.layout} cannot be planned ({self.where().source})")
-        if tensor.device.type != "cpu":
-            raise CaptureError(f"a tensor on {tensor.device} cannot be planned: only cpu ({self.where().source})")
-        if tensor.is_conj() or tensor.is_neg():
-            raise CaptureError(f"a lazily conjugated or negated tensor cannot be planned ({self.where().source})")
+        refused = why_not_plain(tensor)
+        if refused:
+            raise CaptureError(f"the step makes {refused}, which cannot be planned ({self.where().source})")
         buffer = self._buffer(tensor)
         if buffer in self.forbidden:
             raise self.forbidden[buffer]()
@@ -195,6 +236,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._buffer_of[storage._cdata] = index
             weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
             self.recording.buffers.append(RecordedBuffer(storage.nbytes(), root, name, role, weak))
+        elif root is not None:  # the fake of a storage grows with what is found to lie in it
+            self.recording.buffers[index].nbytes = storage.nbytes()
         elif storage.nbytes() != self.recording.buffers[index].nbytes:
             raise CaptureError(f"a tensor is resized in place ({self.where().source})")
         return index
@@ -244,6 +287,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)  # autograd asks for a device where it cannot bear an exception
         signals_held.look()
+        if func.namespace in _COLLECTIVES:
+            raise CaptureError(
+                f"{func} communicates with other processes, which a planned step does not do yet "
+                f"({self.where().source}): call collectives outside the function, such as after backward() on the "
+                "gradients that it leaves, and the optimizer behind them"
+            )
         if func is ITEM:
             return self._item(args)
         if func is LIFT and not isinstance(args[0], FakeTensor):
@@ -256,6 +305,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = {key: self._stand_in(arg) for key, arg in kwargs.items()}
         refs = tuple(self._refs(arg) for arg in args)
         kwrefs = {key: self._refs(arg) for key, arg in kwargs.items()}
+        if self.random is not None and may_draw(func):
+            self.random.draw()
         out = func(*args, **kwargs)
         self._append(func, refs, kwrefs, out)
         return out

@@ -14,6 +14,7 @@ import torch
 
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
+from .autocast_casts import Cast, cast_now
 from .errors import CaptureError, LowtideError, add_note
 from .explaining import CaptureRecord
 from .interrupts import signals_held
@@ -24,8 +25,10 @@ from .optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
 from .profile_rows import OpProfile
 from .profiles import ProfileCache, step_signature
 from .recorder import Ref
+from .sharing import Seen, Sharing, sharing_of
+from .spent_graph import with_spent_graph
 from .stopwatch import Elapsed, Stopwatch
-from .tape import Given, Root, Tape, UpdateMark
+from .tape import Given, Own, Root, Tape, UpdateMark
 from .update_template import Number
 
 _MAX_REPLANS = 3
@@ -33,6 +36,18 @@ _MAX_REPLANS = 3
 
 class StaleBinding(Exception):
     """A tensor that the step is bound to is gone or has another shape: the step must be captured again."""
+
+
+class RunsEager(Exception):
+    """This call must be eager, whatever later ones are."""
+
+
+class SharedMemory(Exception):
+    """Arguments show memory that the step writes under another name: it must be captured with that in mind."""
+
+    def __init__(self, said: str, sharing: Sharing) -> None:
+        super().__init__(said)
+        self.sharing = sharing
 
 
 @dataclass(slots=True)
@@ -48,6 +63,16 @@ class Binding:
 
 
 @dataclass(slots=True)
+class Shared:
+    """What else lies in a bound buffer, and how many bytes behind the tensor that is bound."""
+
+    bound: Binding
+    find: Callable[[], torch.Tensor | None]
+    behind: int
+    written: bool
+
+
+@dataclass(slots=True)
 class Variant:
     """One structure of the update, planned and ready."""
 
@@ -60,7 +85,7 @@ class Variant:
     program: Program
     bindings: list[Binding]
     inputs: list[tuple[int, int]]  # buffer, leaf
-    shared: list[tuple[int, Callable[[], torch.Tensor | None]]]  # what else lies in a bound buffer
+    shared: list[Shared]
     rules: list[int]  # keys of opaque updates
     outside_ns: int  # what steps take outside the operators; 0 if that was not known when it was planned
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
@@ -142,6 +167,10 @@ class CapturedStep:
             found = explain_fault(fault, variant.lowered, variant.program.operators, variant.program.buffers)
             self._explain_failure(variant, runs, found)
             raise found from None
+        for shared in variant.shared:
+            tensor = shared.find() if shared.written else None
+            if tensor is not None:  # autograd outside must notice, whichever of its tensors it knows
+                torch.autograd.graph.increment_version(tensor)
         result = self._deliver(variant, outputs, leaves)
         for run in runs.values():
             run.commit()
@@ -176,10 +205,16 @@ class CapturedStep:
 
     def _deliver(self, variant: Variant, outputs: Sequence[torch.Tensor], given: Sequence[Any]) -> tuple[Any, Any]:
         remaining = iter(outputs)
-        leaves = [
-            next(remaining) if isinstance(leaf, Ref) else given[leaf.leaf] if isinstance(leaf, Given) else leaf
-            for leaf in self.tape.result_leaves
-        ]
+        leaves: list[Any] = []
+        owned: list[tuple[int, Own]] = []
+        for index, leaf in enumerate(self.tape.result_leaves):
+            if isinstance(leaf, Ref):
+                result = next(remaining)
+                leaves.append(with_spent_graph(result) if index in self.tape.spent else result)
+            else:
+                leaves.append(given[leaf.leaf] if isinstance(leaf, Given) else leaf)
+                if isinstance(leaf, Own):
+                    owned.append((index, leaf))
         gradients = {
             name: None if gradient is None else next(remaining) for name, gradient in self.tape.new_gradients.items()
         }
@@ -197,6 +232,8 @@ class CapturedStep:
             self.optimizers[index].step()
         for name, gradient in gradients.items():
             self.tape.parameters[name].grad = gradient
+        for index, one in owned:
+            leaves[index] = self._finder(Root(one.kind, one.name))()
         result, changed = self.tape.result_structure.unflatten(leaves)
         return result, changed
 
@@ -262,7 +299,15 @@ class CapturedStep:
                 forget_rule(key)
             raise
         bindings, inputs = self._find_bindings(lowered)
-        shared = [(buffer, self._finder(root)) for buffer, root in lowered.shared]
+        binding_of = {binding.buffer: binding for binding in bindings}
+        written = self._written(lowered)
+        for buffer in written:
+            program.runtime.mark_written(buffer)
+        shared = [
+            Shared(binding_of[buffer], self._finder(root), behind, buffer in written)
+            for buffer, root, behind in lowered.shared
+            if root.kind != "input"
+        ]
         variant = Variant(
             lowered, signature, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules,
             outside_ns or 0,
@@ -312,6 +357,8 @@ class CapturedStep:
             return lambda: getattr(optimizer, key, None)
         if root.kind == "constant":
             return lambda: root.key
+        if root.kind == "cast":
+            return lambda: _kept_cast(root.key)
         if root.kind == "gradient":
             parameter = self.tape.parameters[root.key]
             return lambda: parameter.grad
@@ -326,8 +373,8 @@ class CapturedStep:
             if unchanged and binding.lasting:
                 continue
             self._rebind(variant, binding)
-        for buffer, find in variant.shared:
-            self._check_shared(variant, buffer, find)
+        for shared in variant.shared:
+            _check_shared(shared)
         variant.residents = residents
         stale = variant.program.runtime.stale_binding()
         if stale >= 0:
@@ -335,12 +382,33 @@ class CapturedStep:
         for buffer, leaf in variant.inputs:
             variant.program.runtime.bind(buffer, leaves[leaf], transient=True)
 
-    def _check_shared(self, variant: Variant, buffer: int, find: Callable[[], torch.Tensor | None]) -> None:
-        """Tensors that shared memory at capture must still do so."""
-        bound = next(binding.bound for binding in variant.bindings if binding.buffer == buffer)
-        tensor = find()
-        if tensor is None or bound is None or tensor.data_ptr() != bound.data_ptr():
-            raise StaleBinding(f"{variant.lowered.buffers[buffer].name} no longer shares its memory")
+        overlap = variant.program.runtime.overlap()
+        if overlap is not None:
+            self._refuse_overlap(variant, leaves, overlap)
+
+    def _written(self, lowered: Lowered) -> set[int]:
+        """The bound buffers that the step writes, optimizers that step after the program included."""
+        late = {name for _, name in lowered.late_gradients}
+        lies = [(index, buffer.root) for index, buffer in enumerate(lowered.buffers) if buffer.kind == "bound"]
+        lies += [(index, root) for index, root, _ in lowered.shared]
+        updated = {i for i, r in lies if isinstance(r, Root) and r.kind == "parameter" and r.key in late}
+        written = {buffer for op in lowered.operators for buffer in op.writes}
+        return updated | {index for index, _ in lies if index in written}
+
+    def _refuse_overlap(self, variant: Variant, leaves: Sequence[Any], overlap: tuple[int, int]) -> None:
+        """Two tensors that are two on the tape share memory that the step writes: this tape does not hold for them."""
+        first, second = [variant.lowered.buffers[buffer].name for buffer in overlap]
+        said = f"{first} shares memory with {second}, and the step writes it"
+        inputs = dict(variant.inputs)
+        if not inputs.keys() & set(overlap):
+            raise StaleBinding(said)
+        written = self._written(variant.lowered)
+        seen = [Seen(f"argument {leaf}", leaves[leaf], buffer in written, leaf) for buffer, leaf in variant.inputs]
+        seen += [Seen(b.name, b.bound, b.buffer in written) for b in variant.bindings if b.bound is not None]
+        sharing = sharing_of(seen)
+        if not sharing or sharing == self.record.guards.sharing:
+            raise CaptureError(f"{said}: what shares memory in part, or under another storage, cannot be planned")
+        raise SharedMemory(said, sharing)
 
     def _residents(self) -> list[Any]:
         """Everything in the model's and the optimizers' own dictionaries, to see at a glance whether it is the same."""
@@ -424,6 +492,20 @@ class CapturedStep:
         """What gradients that stay in `.grad` cost."""
         buffers = self.current.lowered.buffers if self.current else []
         return sum(buffer.nbytes for buffer in buffers if buffer.kind == "made" and buffer.role == "gradient")
+
+
+def _check_shared(shared: Shared) -> None:
+    """Tensors that shared memory at capture must still do so."""
+    bound, tensor = shared.bound.bound, shared.find()
+    if tensor is None or bound is None or tensor.data_ptr() - bound.data_ptr() != shared.behind:
+        raise StaleBinding(f"{shared.bound.name} no longer shares its memory")
+
+
+def _kept_cast(cast: Cast) -> torch.Tensor:
+    found = cast_now(cast)
+    if found.requires_grad != cast.requires_grad:
+        raise RunsEager("an autocast region that keeps casts of weights made in another grad mode")
+    return found
 
 
 def _owner(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:

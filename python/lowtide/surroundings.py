@@ -10,8 +10,8 @@ by the names in it: of an object of a user's class only the attributes that the 
 objects whose class is a library's are all seen, because its code is not read.
 
 What does not count: optimizers that were passed (the twin follows them), unless the code names their `param_groups`;
-loaders, iterators, loggers, files and random generators, which stand for themselves; what is inside arrays; what a
-library keeps in its own variables.
+loaders, iterators, loggers, files and random generators, which stand for themselves; what is inside arrays of more than
+a kilobyte; what a library keeps in its own variables, but for those that the code names.
 """
 
 from __future__ import annotations

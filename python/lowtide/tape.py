@@ -21,12 +21,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import hints
+from .autocast_casts import Cast, kept_cast, region_around
 from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
 from .errors import CaptureError
 from .guards import plain_key
 from .interrupts import signals_held
-from .python_random import PythonRandom
-from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in
+from .profiles import positional
+from .random_watch import RandomWatch, random_state_kept
+from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers
 from .sealed import Sealed
 from .sources import user_line_of
 from .structure import Structure, argument_names, flatten
@@ -38,15 +40,22 @@ from .weightless import fake_mode_of
 class Root:
     """A tensor that exists before the step: what it is, and how to find it again at the next call."""
 
-    kind: str  # parameter, buffer, gradient, input, constant
-    key: Any  # the name; the leaf's index for an input; the tensor itself for a constant
-    offset: int = 0  # of its first element in the recorded storage
+    kind: str  # parameter, buffer, gradient, input, constant, cast
+    key: Any  # the name; the leaf's index for an input; the tensor itself for a constant; a `Cast`
+    offset: int = 0  # of its first element in the recorded storage, in bytes
 
 
 class Given(NamedTuple):
     """A leaf of the result that is a leaf of the arguments: its index."""
 
     leaf: int
+
+
+class Own(NamedTuple):
+    """A leaf of the result that is a parameter or buffer of the model: its kind and name."""
+
+    kind: str
+    name: str
 
 
 @dataclass(slots=True)
@@ -67,12 +76,13 @@ class Tape:
     recording: Recording
     roots: dict[int, list[Root]]  # by buffer
     updates: list[UpdateMark]
-    result_leaves: list[Any]  # Ref, Given, or a plain Python value
+    result_leaves: list[Any]  # Ref, Given, Own, or a plain Python value
     result_structure: Structure  # of a pair: the result, and the arguments if the step changes what is in them
     new_gradients: dict[str, Ref | None]  # by parameter name: what `.grad` is afterwards, where it changed
     new_buffers: dict[str, Ref]  # module buffers that the step replaced by another tensor
     any_gradients: bool  # the tape is the same whether or not `.grad` was set before
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    spent: frozenset[int] = frozenset()  # leaves of the result whose graph the step has been backward through
 
     def drop_gradients(self) -> None:
         """No gradient outlives the step any more, if its own updates are all that they are for."""
@@ -91,8 +101,11 @@ def capture_step(
     optimizers: Sequence[torch.optim.Optimizer],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    sharing: frozenset[int] = frozenset(),
 ) -> Tape:
     """Runs `function(*args, **kwargs)` on fake tensors and gives its tape.
+
+    `sharing` are leaves of the arguments whose memory is also seen elsewhere; others are taken to have their own.
 
     Raises `CaptureError`, naming the source line, when the step cannot be captured. Model, optimizers, gradients,
     random state and everything in the `surroundings` are afterwards what they were before, in every case.
@@ -100,7 +113,8 @@ def capture_step(
     parameters = dict(model.named_parameters())
 
     def capture(stand_in_gradients: bool) -> Tape:
-        return _Capture(function, surroundings, model, optimizers, parameters, stand_in_gradients).run(args, kwargs)
+        one = _Capture(function, surroundings, model, optimizers, parameters, sharing, stand_in_gradients)
+        return one.run(args, kwargs)
 
     gradients = [parameter.grad for parameter in parameters.values() if parameter.requires_grad]
     if not gradients or any(gradient is None for gradient in gradients):
@@ -123,6 +137,7 @@ class _Capture:
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         parameters: dict[str, torch.nn.Parameter],
+        sharing: frozenset[int],
         stand_in_gradients: bool,
     ) -> None:
         self.function = function
@@ -130,9 +145,11 @@ class _Capture:
         self.model = model
         self.optimizers = optimizers
         self.parameters = parameters
+        self.sharing = sharing
         self.stand_in_gradients = stand_in_gradients
         self.fake_mode = fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True)
-        self.recorder = Recorder(self.fake_mode)
+        self.random = RandomWatch()
+        self.recorder = Recorder(self.fake_mode, random=self.random)
         self.roots: dict[int, list[Root]] = {}
         self.updates: list[UpdateMark] = []
         self.consumed: set[Any] = set()  # autograd nodes that a backward pass of the step starts from or reaches
@@ -145,7 +162,7 @@ class _Capture:
                 inputs = self._fake_inputs(args, kwargs)
                 for context in (
                     self.surroundings.kept(),
-                    _random_state_kept(self.recorder.recording),
+                    random_state_kept(self.random),
                     _autocast_cache_apart(),
                     _other_optimizers_refused(),
                     _scalers_followed(),
@@ -177,8 +194,11 @@ class _Capture:
 
     def _add_root(self, tensor: torch.Tensor, kind: str, key: Any, name: str) -> None:
         fake = self.recorder.add_root(tensor, name, kind)
+        self._note_root(fake, kind, key)
+
+    def _note_root(self, fake: torch.Tensor, kind: str, key: Any) -> None:
         ref = self.recorder.ref(fake)
-        self.roots.setdefault(ref.buffer, []).append(Root(kind, key, ref.offset))
+        self.roots.setdefault(ref.buffer, []).append(Root(kind, key, ref.offset * ref.dtype.itemsize))
 
     def _add_model_roots(self) -> None:
         for name, parameter in self.parameters.items():
@@ -213,14 +233,19 @@ class _Capture:
     def _fake_input(self, index: int, leaf: torch.Tensor, name: str) -> torch.Tensor:
         if leaf.requires_grad:
             raise CaptureError(f"{name} requires a gradient: of the arguments, only parameters may")
-        if leaf.layout is not torch.strided or leaf.device.type != "cpu" or leaf.is_conj() or leaf.is_neg():
-            raise CaptureError(f"{name} is a {leaf.layout} tensor on {leaf.device}: only plain strided ones on cpu")
-        # A storage of its own: batches are often slices of one large tensor, each time at another place.
-        with self.fake_mode:
-            fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
-        self.recorder.add_fake_root(fake, f"input{index}", "input")
-        ref = self.recorder.ref(fake)
-        self.roots[ref.buffer] = [Root("input", index)]
+        refused = why_not_plain(leaf)
+        if not refused and type(leaf) not in (torch.Tensor, torch.nn.Parameter, FakeTensor):
+            refused = f"a {type(leaf).__qualname__} (a class derived from torch.Tensor)"
+        if refused:
+            raise CaptureError(f"{name} is {refused}: arguments are plain strided tensors on cpu")
+        if index in self.sharing:
+            fake = self.recorder.add_root(leaf, f"input{index}", "input")
+        else:
+            # A storage of its own: batches are often slices of one large tensor, each time at another place.
+            with self.fake_mode, torch.inference_mode(leaf.is_inference()):
+                fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
+            self.recorder.add_fake_root(fake, f"input{index}", "input")
+        self._note_root(fake, "input", index)
         return fake
 
     def _changed(self, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
@@ -266,12 +291,17 @@ class _Capture:
     def _backward_followed(self) -> Iterator[None]:
         """Notes which parts of the autograd graph the step itself has been backward through."""
         own_backward, own_grad = torch.autograd.backward, torch.autograd.grad
+        first = torch._C._autograd._get_sequence_nr()  # of the nodes that the step makes
 
         def follow(tensors: Any) -> None:
             nodes = [t.grad_fn for t in pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor)]
             while nodes:
                 node = nodes.pop()
                 if node is not None and node not in self.consumed:
+                    if node._sequence_nr() < first:
+                        raise CaptureError(
+                            f"the step goes backward through {node.name()}, of a graph that was made before it"
+                        )
                     self.consumed.add(node)
                     nodes += [next_node for next_node, _ in node.next_functions]
 
@@ -344,9 +374,15 @@ class _Capture:
         recorder = self.recorder
         leaves, structure = flatten(result)
         result_leaves: list[Any] = []
-        for leaf in leaves:
+        spent: set[int] = set()
+        own = {id(tensor): Own("buffer", name) for name, tensor in buffers.items()}
+        own.update((id(tensor), Own("parameter", name)) for name, tensor in self.parameters.items())
+        for index, leaf in enumerate(leaves):
             if id(leaf) in self.given:
                 result_leaves.append(Given(self.given[id(leaf)]))
+                continue
+            if id(leaf) in own:
+                result_leaves.append(own[id(leaf)])
                 continue
             if not isinstance(leaf, torch.Tensor):
                 if plain_key(leaf) is None and id(leaf) not in self.surroundings.names and not callable(leaf):
@@ -361,6 +397,13 @@ class _Capture:
                     "the function returns a tensor that still needs its backward pass; call it under torch.no_grad(), "
                     "or let the function call backward()"
                 )
+            if type(leaf) not in (FakeTensor, torch.Tensor) or isinstance(leaf, torch.nn.Parameter):
+                kind = "Parameter" if isinstance(leaf, torch.nn.Parameter) else type(leaf).__qualname__
+                raise CaptureError(f"the function returns a {kind}: of what it makes, only plain tensors are returned")
+            if leaf.requires_grad and leaf.grad_fn is None:
+                raise CaptureError("the function returns a leaf of its own that requires a gradient; detach it")
+            if leaf.grad_fn is not None:
+                spent.add(index)
             result_leaves.append(recorder.ref(leaf))
         new_gradients: dict[str, Ref | None] = {}
         for name, parameter in self.parameters.items():
@@ -381,6 +424,8 @@ class _Capture:
         left_behind = refs_in([result_leaves, new_gradients, new_buffers, gradients])
         updates = [mark.position for mark in self.updates]
         merge_runs(recorder.recording, checkpoints, updates, {ref.buffer for ref in left_behind})
+        if region_around():
+            self._take_kept_casts()
         return Tape(
             recording=recorder.recording,
             roots=self.roots,
@@ -391,7 +436,33 @@ class _Capture:
             new_buffers=new_buffers,
             any_gradients=self.stand_in_gradients or not self._gradients_used(),
             parameters=self.parameters,
+            spent=frozenset(spent),
         )
+
+    def _take_kept_casts(self) -> None:
+        """Casts that autocast keeps beyond the call are there before the step, or are made then: it makes none."""
+        recording = self.recorder.recording
+        others = [buffer.root for buffer in recording.buffers if buffer.role == "constant" and buffer.root is not None]
+        for weight in (*self.parameters.values(), *others):
+            cast = kept_cast(weight)
+            if cast is None:
+                continue
+            source, made = self.recorder.ref(weight).buffer, self.recorder.ref(cast).buffer
+            index = next(i for i, c in enumerate(recording.calls) if made in [ref.buffer for ref in c.results if ref])
+            before = (
+                written_buffers(c.target, positional(c.target, c.args, c.kwargs)) for c in recording.calls[:index]
+            )
+            if any(source in written for written in before) or any(mark.position <= index for mark in self.updates):
+                raise CaptureError(
+                    "the step changes a weight and then casts it, in an autocast region that outlives the call: "
+                    "put the region into the function"
+                )
+            recording.calls[index].repeats = True
+            recording.buffers[made].name, recording.buffers[made].role = (
+                f"cast of {recording.buffers[source].name}",
+                "constant",
+            )
+            self.roots[made] = [Root("cast", Cast(weight, cast.dtype, cast.requires_grad))]
 
     def _gradients_used(self) -> bool:
         """Whether the tape depends on the gradients at entry; of one that was not set then, nothing is known."""
@@ -425,60 +496,6 @@ class _Capture:
             f"something keeps the result of {call.target}{module} after the step ({call.where.source}): "
             "a hook, a list or an attribute outside the function; return it from the function instead"
         )
-
-
-@contextmanager
-def _random_state_kept(recording: Recording) -> Iterator[None]:
-    """Restores every random state, and refuses what a tape cannot repeat.
-
-    Numbers drawn by Python or NumPy would be frozen; a random state that is set inside the step would not be set again
-    before the random operators that follow.
-    """
-    torch_state = torch.get_rng_state()
-    before = PythonRandom()
-    refused = ""
-    try:
-        with _random_state_watched() as touched:
-            yield
-        drawn = before.drawn_from()
-        if drawn is not None:
-            refused = f"draws numbers from `{drawn}`; pass them to the function as tensors"
-        elif "seed" in touched:
-            refused = "seeds PyTorch's random numbers"
-        elif "set" in touched and any(torch.Tag.nondeterministic_seeded in c.target.tags for c in recording.calls):
-            refused = "sets PyTorch's random state and draws from it"
-    finally:
-        torch.set_rng_state(torch_state)
-        before.restore()
-    if refused:
-        raise CaptureError(f"the step {refused}")
-
-
-@contextmanager
-def _random_state_watched() -> Iterator[set[str]]:
-    """Notes calls that set the default random state: they are not operators and leave no trace on the tape."""
-    touched: set[str] = set()
-    places = [
-        (module, name, kind)
-        for name, kind in (("set_rng_state", "set"), ("manual_seed", "seed"), ("seed", "seed"))
-        for module in (torch, torch.random)
-    ]
-    own = [getattr(module, name) for module, name, _ in places]
-
-    def watched(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            touched.add(kind)
-            return function(*args, **kwargs)
-
-        return call
-
-    try:
-        for (module, name, kind), function in zip(places, own, strict=True):
-            setattr(module, name, watched(function, kind))
-        yield touched
-    finally:
-        for (module, name, _), function in zip(places, own, strict=True):
-            setattr(module, name, function)
 
 
 @contextmanager

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import array
 import collections
+import contextvars
 import dis
 import functools
+import gc
 import io
 import logging
 import os
 import random
 import sys
 import sysconfig
+import threading
 import types
 import weakref
 from collections import deque
@@ -27,9 +31,10 @@ from .guards import plain_key
 from .places import Path, Place
 
 MAX_PLACES = 200_000
-MAX_DEPTH = 12
+MAX_DEPTH = 12  # of what libraries keep; what the user keeps is followed ten times as far
 MAX_ITEMS = 100_000  # a larger container stands for itself
 MAX_FOLLOWED = 4_096  # items of a larger one are watched but not looked into
+MAX_ARRAY_BYTES = 1_024  # of an array that is compared at each call; what is in a larger one is not seen
 
 _HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = tuple([f"_global{name}" for name in _HOOKS])
@@ -59,6 +64,13 @@ _STANDS_FOR_ITSELF = (
 _SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
 # Code of an operator of the user's that runs only at capture; the operator itself runs at every call.
 _TRACED_PARTS = ("_abstract_fn", "_setup_context_fn", "_backward_fn")
+_VIEWS: tuple[type, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+_WRAPS = {
+    collections.UserDict: "data",
+    collections.UserList: "data",
+    collections.ChainMap: "maps",
+    os._Environ: "_data",
+}
 _AUTOCAST_PARTS = ("_enabled", "fast_dtype", "_cache_enabled")  # the rest changes whenever it is entered
 _LIBRARY_ROOTS = tuple(
     {os.path.join(os.path.realpath(sysconfig.get_paths()[kind]), "") for kind in
@@ -121,6 +133,30 @@ def _is_users_file(path: str) -> bool:
     return not path.startswith("<frozen") and not os.path.realpath(path).startswith(_LIBRARY_ROOTS)
 
 
+class _Look:
+    """What an object that keeps its content out of sight holds now, as a descriptor gives it."""
+
+    def __init__(self, look: Callable[[Any], Any]) -> None:
+        self.look = look
+
+    def __get__(self, value: Any, _kind: Any = None) -> Any:
+        return self.look(value)
+
+
+_LOOKS = {contextvars.ContextVar: _Look(lambda variable: variable.get(None))}
+_look_at_array = _Look(lambda values: values.tobytes())
+
+
+def _is_array(value: Any) -> bool:
+    """An array of numbers, of Python's or of NumPy's, that is small enough to be compared at each call."""
+    if isinstance(value, array.array):
+        return len(value) * value.itemsize <= MAX_ARRAY_BYTES
+    kind = type(value)
+    if kind.__module__ != "numpy" or kind.__name__ != "ndarray" or value.dtype.hasobject:
+        return False
+    return bool(value.nbytes <= MAX_ARRAY_BYTES)
+
+
 class Walk:
     """Finds the places, nearest first.
 
@@ -180,7 +216,7 @@ class Walk:
 
     def _meet(self, value: Any, path: Path, depth: int, whole: bool) -> None:
         """Puts an object on the list, unless it was there or cannot change."""
-        if depth > MAX_DEPTH or plain_key(value) is not None:
+        if depth > (MAX_DEPTH if whole else 10 * MAX_DEPTH) or plain_key(value) is not None:
             return
         seen = self._whole.get(id(value))
         if seen is None or (whole and not seen):
@@ -208,7 +244,15 @@ class Walk:
         elif isinstance(value, property):
             for part in (value.fget, value.fset):
                 self._meet(part, path, depth, whole)
-        elif isinstance(value, functools.partial):
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self._meet(value.__wrapped__, path, depth, whole)
+        elif isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
+            if not isinstance(value.__self__, types.ModuleType):
+                self._meet(value.__self__, path.attribute("__self__"), depth + 1, whole)
+        elif isinstance(value, _VIEWS):
+            for seen in gc.get_referents(value):
+                self._meet(seen, path, depth + 1, whole)
+        elif isinstance(value, (functools.partial, functools.partialmethod)):
             self._meet(value.func, path, depth, whole)
             for index, item in enumerate(value.args):
                 self._meet(item, path.attribute("args").item(index), depth + 1, whole)
@@ -224,8 +268,7 @@ class Walk:
 
     def _tensor(self, tensor: torch.Tensor, path: Path) -> None:
         self.tensors[id(tensor)] = tensor
-        if vars(tensor):
-            self._mapping(vars(tensor), path, 1, True, owner=tensor)
+        self._mapping(vars(tensor), path, 1, True, owner=tensor)
         if not tensor.is_leaf:
             return
         for name in _TENSOR_PLACES if tensor.requires_grad else _TENSOR_PLACES[:1]:
@@ -265,6 +308,17 @@ class Walk:
                 self._meet(vars(optimizer).get(key), path.attribute(key), depth + 1, True)
 
     def _instance(self, value: Any, path: Path, depth: int, whole: bool) -> None:
+        look = _LOOKS.get(type(value), _look_at_array if _is_array(value) else None)
+        if look is not None:
+            self.places.append(places.Property(path, value, look))
+            return
+        if isinstance(value, threading.local):
+            self._mapping(vars(value), path, depth, whole, owner=value)
+            return
+        for kind, name in _WRAPS.items():
+            if isinstance(value, kind):
+                self.places.append(places.Entry(path.attribute(name), vars(value), name))
+                self._meet(vars(value).get(name), path, depth + 1, whole)
         if hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
             if not whole and not self.everything:
                 self.iterators.append(path)
@@ -443,7 +497,7 @@ class Walk:
                 self._entries.add((id(vars(module)), name))
                 self.places.append(places.Entry(path.attribute(name), vars(module), name))
                 value = vars(module)[name]
-                if users or isinstance(value, types.ModuleType):  # of a library only what the code names is seen
+                if users or isinstance(value, (types.ModuleType, os._Environ)):  # of a library only what is named
                     self._meet(value, path.attribute(name), depth + 1, False)
 
     def _class(self, cls: type, path: Path) -> None:
