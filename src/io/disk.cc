@@ -1,88 +1,21 @@
 #include "io/disk.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "graph/words.h"
+#include "io/descriptor.h"
+#include "io/read_bytes.h"
 
 namespace lowtide {
 namespace {
-
-// No graph is as large, and neither is a device that never ends.
-constexpr std::size_t kMaxFile = std::size_t{8} << 30;
-
-Error failed(const std::filesystem::path& path, std::string_view doing, int number) {
-  Error error{ErrorCode::file_error, words(path.string(), ": cannot ", doing, ": ", std::strerror(number))};
-  error.system_error = number;
-  return error;
-}
-
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  bool open() const { return number_ >= 0; }
-  int number() const { return number_; }
-  // Zero, or the error that was found only now.
-  int close() {
-    const int number = std::exchange(number_, -1);
-    return number < 0 || ::close(number) == 0 ? 0 : errno;
-  }
-
- private:
-  int number_;
-};
-
-Result<Text> read_bytes(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDONLY);
-  struct stat status{};
-  if (!file.open() || ::fstat(file.number(), &status) != 0) return failed(path, "open it to read", errno);
-  if (S_ISDIR(status.st_mode)) return failed(path, "read it", EISDIR);
-
-  // One byte more than there should be, to see the end without growing.
-  std::size_t room = static_cast<std::size_t>(status.st_size) + 1;
-  if (room > kMaxFile) room = kMaxFile + 1;
-  Text text = Text::with_room(room);
-  text.size = 0;
-  while (true) {
-    const ssize_t count = ::read(file.number(), text.chars.get() + text.size, room - text.size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed(path, "read it", errno);
-    if (count == 0) break;
-    text.size += static_cast<std::size_t>(count);
-    if (text.size > kMaxFile) {
-      return Error{ErrorCode::file_too_large, words(path.string(), " has more than ", kMaxFile, " bytes")};
-    }
-    if (text.size < room) continue;
-    room = std::min(2 * room + 4096, kMaxFile + 1);
-    Text larger = Text::with_room(room);
-    std::memcpy(larger.chars.get(), text.chars.get(), text.size);
-    larger.size = text.size;
-    text = std::move(larger);
-  }
-  text.file_size = text.size;
-  return text;
-}
-
-bool is_compressed(std::string_view bytes) {
-  return bytes.starts_with("\x28\xB5\x2F\xFD");
-}
 
 Result<Text> decompress(const std::filesystem::path& path, const Text& compressed) {
   const std::size_t most = max_text_bytes(compressed.size);
@@ -99,6 +32,14 @@ Result<Text> decompress(const std::filesystem::path& path, const Text& compresse
                        "compressed file of ", compressed.size, " bytes")};
   }
   return Error{ErrorCode::malformed_file, words(path.string(), ": cannot be decompressed: ", ZSTD_getErrorName(size))};
+}
+
+// Spreadsheets begin a CSV file with one.
+void skip_byte_order_mark(Text& text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (!text.view().starts_with(kMark)) return;
+  text.size -= kMark.size();
+  std::memmove(text.chars.get(), text.chars.get() + kMark.size(), text.size);
 }
 
 // Takes text, gives it to a file as it is or compressed. Remembers the first error and then does nothing more.
@@ -178,9 +119,10 @@ int write_all(Descriptor& file, bool compress, const std::function<void(const Dr
 }  // namespace
 
 Result<Text> read_text(const std::filesystem::path& path) {
-  Result<Text> bytes = read_bytes(path);
-  if (!bytes.ok() || !is_compressed(bytes->view())) return bytes;
-  return decompress(path, *bytes);
+  Result<Text> text = read_bytes(path);
+  if (text.ok() && is_compressed(text->view())) text = decompress(path, *text);
+  if (text.ok()) skip_byte_order_mark(*text);
+  return text;
 }
 
 Status write_text(const std::filesystem::path& path, const std::function<void(const Drain&)>& make) {

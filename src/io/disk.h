@@ -16,7 +16,8 @@ constexpr std::size_t max_text_bytes(std::size_t file_size) {
   return (std::size_t{24} << 20) + kTextBytesPerFileByte * file_size;
 }
 
-// The text of the file; if it is compressed by zstd, as its first bytes tell, what it holds. E402, E603 or E604.
+// The text of the file, pipe or device; if it is compressed by zstd, as its first bytes tell, what it holds; without a
+// byte order mark. E402, E603 or E604; see read_bytes.h.
 Result<Text> read_text(const std::filesystem::path& path);
 
 // What `make` gives piece by piece, compressed if the name ends in ".zst", and then so large that read_text() takes it.

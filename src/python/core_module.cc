@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -188,6 +189,16 @@ std::vector<std::int64_t> recompute_bounds(const Graph& graph, const std::vector
   }));
 }
 
+// A pipe may let us wait for its writer: a signal handler that raises, as that of Ctrl-C does, ends that.
+template <typename Load>
+auto load_from(const std::filesystem::path& path, Load load) {
+  while (true) {
+    auto loaded = unlocked([&] { return load(path); });
+    if (loaded.ok() || loaded.error().system_error != EINTR) return loaded;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
 void bind_graph(nb::module_& m) {
   const auto op = [](const Graph& graph, Index i) { return graph.op(checked<OpId>(i, graph.num_ops(), "op")); };
   const auto buffer = [](const Graph& graph, Index i) {
@@ -210,8 +221,7 @@ void bind_graph(nb::module_& m) {
           },
           "path"_a)
       .def_static(
-          "load", [](const std::filesystem::path& path) { return take(unlocked([&] { return load_graph(path); })); },
-          "path"_a)
+          "load", [](const std::filesystem::path& path) { return take(load_from(path, load_graph)); }, "path"_a)
       .def(
           "op_name", [op](const Graph& self, Index i) { return op(self, i).name; }, "op"_a)
       .def(
@@ -263,7 +273,7 @@ void bind_plan(nb::module_& m) {
       .def_static(
           "load",
           [](const std::filesystem::path& path) {
-            return HeldPlan{take(unlocked([&] { return load_plan(path); }), "InvalidPlanError")};
+            return HeldPlan{take(load_from(path, load_plan), "InvalidPlanError")};
           },
           "path"_a)
       .def(
@@ -376,7 +386,7 @@ void check_plan(const Graph& graph, HeldPlan& plan) {
 // The explanation in words and as JSON.
 std::pair<std::string, std::string> explained(const Graph& graph, const HeldPlan* plan, std::size_t top,
                                               std::uint64_t swap_per_second) {
-  if (swap_per_second == 0) throw nb::value_error("a bus that moves nothing swaps nothing");
+  if (swap_per_second == 0) throw nb::value_error("swap_rate must be above 0");
   const ExplainOptions options{.holders = top, .swap_per_second = Bytes(swap_per_second)};
   const Explanation told =
       take(unlocked([&] { return plan == nullptr ? explain(graph, options) : explain(graph, *plan, options); }));

@@ -1,7 +1,12 @@
 """Graphs and plans as files, from Python; and the examples of docs/formats.md."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,3 +126,45 @@ def test_a_plan_names_its_graph(tmp_path: Path) -> None:
     lowtide.verify(renamed, plan)
     with pytest.raises(lowtide.InvalidPlanError, match="the plan was made for another graph"):
         lowtide.verify(longer, plan)
+
+
+@pytest.mark.parametrize(
+    ("load", "error"), [(lowtide.Graph.load, "InvalidGraphError"), (lowtide.Plan.load, "InvalidPlanError")]
+)
+def test_files_without_end(tmp_path: Path, load: Callable[[Path], object], error: str) -> None:
+    (tmp_path / "hole.json").write_text(GRAPH)
+    os.truncate(tmp_path / "hole.json", 4 << 30)
+    for endless, byte in [(Path("/dev/zero"), 0), (tmp_path / "hole.json", len(GRAPH.encode()))]:
+        with pytest.raises(getattr(lowtide, error), match=f"E603: .*expected UTF-8 text, but byte {byte} is zero"):
+            load(endless)
+    os.truncate(tmp_path / "hole.json", 1 << 40)
+    with pytest.raises(lowtide.LimitError, match="E402"):
+        load(tmp_path / "hole.json")
+
+
+WAITING = """
+import signal, sys, threading, time
+import lowtide
+
+main = threading.main_thread().ident
+
+def interrupt():
+    with open(sys.argv[1], "wb"):
+        time.sleep(0.3)
+        signal.pthread_kill(main, signal.SIGUSR1)  # whose handler raises nothing: reading goes on
+        time.sleep(0.3)
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(60)
+
+signal.signal(signal.SIGUSR1, lambda *given: print("seen", flush=True))
+threading.Thread(target=interrupt, daemon=True).start()
+lowtide.Graph.load(sys.argv[1])
+"""
+
+
+def test_waiting_for_a_pipe_can_be_interrupted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", WAITING, str(tmp_path / "pipe")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGINT and done.stderr.endswith("KeyboardInterrupt\n"), done.stderr
+    assert done.stdout == "seen\n"
