@@ -1,19 +1,24 @@
 #include "arguments.h"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
+#include <algorithm>
 #include <filesystem>
 #include <span>
 
+#include "companions.h"
 #include "exit_codes.h"
 #include "lowtide/layout.h"
 #include "lowtide/order.h"
 #include "lowtide/recompute.h"
+#include "numbers.h"
 
 namespace lowtide::cli {
 namespace {
 
 constexpr std::string_view kCommands[] = {"plan", "verify", "inspect", "explain", "pack"};
+constexpr std::string_view kFit = "Say whether a training step fits on a device, and the largest batch that does";
+constexpr double kMostSeconds = 1e6;
+constexpr std::uint64_t kMostThreads = 256;
 
 std::string list(std::span<const std::string_view> names) {
   std::string text;
@@ -30,16 +35,17 @@ std::string list(std::string title, std::span<const Algorithm> algorithms) {
   return text;
 }
 
-std::string layouts(std::string title) {
-  return list(std::move(title), layout_algorithms()) + "  auto: The smallest that these find, the programs left out.\n";
+// So that --help shows them; main() runs them.
+void add_companions(CLI::App& app) {
+  for (const Companion& companion : companions()) {
+    if (is_command(companion.name)) continue;
+    const std::string does = companion.name == "fit" ? std::string(kFit) : "Run " + companion.program.string();
+    app.add_subcommand(companion.name, does);
+  }
 }
 
-// Why `text` is no whole number of 64 bits; empty if it is one.
-std::string no_whole_number(const std::string& text) {
-  std::uint64_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure == std::errc() && end == text.data() + text.size()) return "";
-  return "'" + text + "' is no whole number from 0 to 18446744073709551615";
+std::string layouts(std::string title) {
+  return list(std::move(title), layout_algorithms()) + "  auto: The smallest that these find, the programs left out.\n";
 }
 
 void add_output_flags(CLI::App& command, CommandLine& line) {
@@ -91,7 +97,7 @@ CLI::App* add_inspect(CLI::App& app, CommandLine& line, InspectArguments& argume
   CLI::App* command = app.add_subcommand("inspect", "Show what a graph or plan holds, and who holds the peak");
   command->add_option("FILE", arguments.file, "A graph or plan file")->required()->type_name("");
   command->add_option("--top", arguments.top, "How many of those who hold the peak to show")
-      ->check(no_whole_number)
+      ->check(whole_number())
       ->type_name("N")
       ->capture_default_str();
   add_output_flags(*command, line);
@@ -108,7 +114,7 @@ CLI::App* add_explain(CLI::App& app, CommandLine& line, ExplainArguments& argume
   command->add_option("PLAN", arguments.plan, "A plan of it; without, the graph as eager PyTorch runs it")
       ->type_name("");
   command->add_option("--top", arguments.top, "How many groups of tensors to show")
-      ->check(no_whole_number)
+      ->check(whole_number())
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--swap-rate", arguments.swap_rate, "What a bus to the host moves in a second: 16GB unless given")
@@ -138,14 +144,14 @@ CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
       ->type_name("AMOUNT");
   command->add_option("--algorithm", arguments.algorithm, "How to pack")->type_name("NAME")->capture_default_str();
   command->add_option("--work", arguments.work, "When to stop looking for a smaller arena; a step is about 1 ns")
-      ->check(no_whole_number)
+      ->check(whole_number())
       ->type_name("STEPS")
       ->capture_default_str();
   command->add_option("--threads", arguments.threads, "Side by side, with the same answer; all cores unless given")
-      ->check(CLI::Range(1, 256))
+      ->check(whole_number(1, kMostThreads))
       ->type_name("NUMBER");
   command->add_option("--time-limit", arguments.time_limit, "Take the best that is found by then, in seconds")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number(0, kMostSeconds))
       ->type_name("SECONDS");
   command->add_flag("--map", arguments.map, "Draw the arena with letters, 80 columns wide");
   command->add_option("--svg", arguments.svg, "Draw the arena into this SVG file")->type_name("FILE");
@@ -202,8 +208,13 @@ bool is_command(const std::string& name) {
 }
 
 UsageError unknown_command(const std::string& name) {
-  return {"'" + name + "' is no command of lowtide, and there is no program lowtide-" + name + " on the path",
-          "the commands are " + list(kCommands)};
+  UsageError error{
+      "'" + name + "' is no command, and no program lowtide-" + name + " is beside this one or on the path",
+      "the commands are " + list(kCommands)};
+  for (const Companion& companion : companions()) error.advice += ", " + companion.name;
+  if (name == "fit")
+    error.advice = "fit is a part of the Python package: install it, or run python -m lowtide.fit_program";
+  return error;
 }
 
 CommandLine read_command_line(int argc, char** argv) {
@@ -223,8 +234,7 @@ CommandLine read_command_line(int argc, char** argv) {
   app.set_version_flag("--version", "lowtide " LOWTIDE_VERSION, "Show the version");
   app.require_subcommand(1);
   app.footer(
-      "Any other COMMAND runs the program lowtide-COMMAND, if it is on the path. The Python package brings one:\n"
-      "  fit: say whether a training step fits on a device, and the largest batch that does\n\n"
+      "Any program lowtide-NAME beside this one or on the path is a command NAME; the Python package brings fit.\n\n"
       "Exit codes:\n" +
       exit_code_table() +
       "\nExamples:\n"
@@ -234,7 +244,8 @@ CommandLine read_command_line(int argc, char** argv) {
   const CLI::App* verify_command = add_verify(app, line, verify);
   const CLI::App* inspect_command = add_inspect(app, line, inspect);
   const CLI::App* explain_command = add_explain(app, line, explain);
-  add_pack(app, line, pack);
+  const CLI::App* pack_command = add_pack(app, line, pack);
+  add_companions(app);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
 
   try {
@@ -261,8 +272,10 @@ CommandLine read_command_line(int argc, char** argv) {
     line.wanted = inspect;
   } else if (*explain_command) {
     line.wanted = explain;
-  } else {
+  } else if (*pack_command) {
     want(line, pack);
+  } else {
+    line.wanted = UsageError{"options come after the command", "see lowtide --help"};
   }
   return line;
 }

@@ -75,7 +75,7 @@ CommandLine read_command_line(int argc, char** argv);
 // Whether `name` is a command of this program itself.
 bool is_command(const std::string& name);
 
-// "'paln' is no command of lowtide: ...", with those that are.
+// "'paln' is no command, ...", with those that are.
 UsageError unknown_command(const std::string& name);
 
 }  // namespace lowtide::cli

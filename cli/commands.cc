@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/explanation_json.h"
+#include "io/formats.h"
 #include "lowtide/budget.h"
 #include "lowtide/explain.h"
 #include "lowtide/files.h"
@@ -76,12 +77,12 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
                       .recompute = arguments.recompute};
   if (arguments.memory_budget) {
     const Result<Budget> budget = parse_budget(*arguments.memory_budget);
-    if (!budget.ok()) return budget.error();
+    if (!budget.ok()) return about("--memory-budget", budget.error());
     options.memory_budget = *budget;
   }
   if (arguments.latency_budget) {
     const Result<Nanos> budget = parse_duration(*arguments.latency_budget);
-    if (!budget.ok()) return budget.error();
+    if (!budget.ok()) return about("--latency-budget", budget.error());
     options.latency_budget = *budget;
   }
 
@@ -146,8 +147,8 @@ Result<Report> run(const ExplainArguments& arguments, Progress& progress) {
   ExplainOptions options{.holders = arguments.top};
   if (arguments.swap_rate) {
     const Result<Bytes> rate = parse_bytes(*arguments.swap_rate);
-    if (!rate.ok()) return rate.error();
-    if (*rate == Bytes(0)) return Error{ErrorCode::invalid_amount, "a bus that moves nothing swaps nothing"};
+    if (!rate.ok()) return about("--swap-rate", rate.error());
+    if (*rate == Bytes(0)) return Error{ErrorCode::invalid_amount, "--swap-rate must be above 0"};
     options.swap_per_second = *rate;
   }
   progress.stage("reading");

@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "companions.h"
 #include "exit_codes.h"
 #include "io/json_object.h"
 #include "lowtide/status.h"
@@ -47,15 +50,20 @@ int print(const std::string& text, int code) {
   return code == kDone ? kInvalidInput : code;
 }
 
-int refuse(const CommandLine& line, const UsageError& error) {
+int print_failure(int code, const JsonObject& details) {
+  const JsonObject answer =
+      JsonObject().add("ok", false).add("exit_code", static_cast<unsigned>(code)).add("error", details);
+  return print(answer.text() + "\n", code);
+}
+
+// What is no error of the library's. `kind` is the code that --json prints.
+int refuse(const CommandLine& line, int code, std::string_view kind, const UsageError& error) {
   if (line.json) {
-    const JsonObject details =
-        JsonObject().add("code", "usage").add("message", error.message).add("advice", error.advice);
-    return print(JsonObject().add("ok", false).add("exit_code", unsigned{kUsage}).add("error", details).text() + "\n",
-                 kUsage);
+    return print_failure(code,
+                         JsonObject().add("code", kind).add("message", error.message).add("advice", error.advice));
   }
   complain("error", error.message, error.advice);
-  return kUsage;
+  return code;
 }
 
 // What to do next, where that is known.
@@ -67,6 +75,7 @@ std::string advice(const CommandLine& line, const Error& error) {
     case ErrorCode::unknown_algorithm:
       return packs ? "what each does: lowtide pack --help" : "what each does: lowtide plan --help";
     case ErrorCode::invalid_amount:
+      if (packs || std::holds_alternative<ExplainArguments>(line.wanted)) return "amounts are written 6GiB or 800MB";
       return "amounts are written 6GiB, 800MB or 0.6; times 20ms or 1.5s";
     case ErrorCode::packing_infeasible:
       return "a larger --capacity would help, or a shorter life of one of these buffers";
@@ -93,16 +102,14 @@ int fail(const CommandLine& line, const Error& error) {
     if (error.code != ErrorCode::packing_infeasible) details.add("step", error.infeasible.step);
     details.add("culprits", culprits_json(error.infeasible.culprits));
   }
-  return print(
-      JsonObject().add("ok", false).add("exit_code", static_cast<unsigned>(code)).add("error", details).text() + "\n",
-      code);
+  return print_failure(code, details);
 }
 
 struct Execute {
   const CommandLine& line;
 
   int operator()(const Answer& answer) const { return print(answer.text, kDone); }
-  int operator()(const UsageError& error) const { return refuse(line, error); }
+  int operator()(const UsageError& error) const { return refuse(line, kUsage, "usage", error); }
   template <typename Arguments>
   int operator()(const Arguments& arguments) const {
     Progress progress(!line.json && !line.quiet);
@@ -116,13 +123,14 @@ struct Execute {
 
 // Becomes the program lowtide-NAME with the rest of the arguments, or says why not.
 UsageError become(const std::string& name, char** arguments) {
-  if (name.find('/') != name.npos) return unknown_command(name);
-  std::string program = "lowtide-" + name;
+  const std::optional<std::filesystem::path> found = find_companion(name);
+  if (!found) return unknown_command(name);
+  std::string program = found->string();
   arguments[0] = program.data();
   give_back_signals();
-  ::execvp(program.c_str(), arguments);
-  if (errno == ENOENT) return unknown_command(name);
-  return {"cannot run " + program + ": " + std::strerror(errno), ""};
+  ::execv(program.c_str(), arguments);
+  return {"cannot run " + program + ": " + std::strerror(errno),
+          errno == ENOENT ? "its first line names the program that runs it, which is missing" : ""};
 }
 
 int main(int argc, char** argv) {
@@ -137,17 +145,16 @@ int main(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   const auto end = std::ranges::find(words, std::string_view("--"));
   line.json = line.json || std::find(words.begin(), end, std::string_view("--json")) != end;
-  return std::visit(Execute{line}, line.wanted);
+  try {
+    return std::visit(Execute{line}, line.wanted);
+  } catch (const std::bad_alloc&) {
+    return refuse(line, kLimit, "memory", {"out of memory", "this process may not have as much as the file needs"});
+  }
 }
 
 }  // namespace
 }  // namespace lowtide::cli
 
 int main(int argc, char** argv) {
-  try {
-    return lowtide::cli::main(argc, argv);
-  } catch (const std::bad_alloc&) {
-    std::fputs("lowtide: error: out of memory\n", stderr);
-    return lowtide::cli::kLimit;
-  }
+  return lowtide::cli::main(argc, argv);
 }

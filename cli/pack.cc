@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "graph/words.h"
 #include "io/disk.h"
+#include "io/formats.h"
 #include "lowtide/budget.h"
 #include "lowtide/buffers.h"
 #include "lowtide/verify.h"
@@ -150,7 +151,7 @@ Result<Report> run(const PackArguments& arguments, Progress& progress) {
   }
   if (arguments.capacity) {
     const Result<Bytes> capacity = parse_bytes(*arguments.capacity);
-    if (!capacity.ok()) return capacity.error();
+    if (!capacity.ok()) return about("--capacity", capacity.error());
     options.capacity = *capacity;
   }
   progress.stage("reading");

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace lowtide::cli {
@@ -57,7 +58,10 @@ void Progress::stage(std::string what) {
   line_shown = 1;
   write_error(std::string(kClear) + stage_ + " ...");
   const Uninterrupted signals_go_to_this_thread;
-  ticking_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
+  try {
+    ticking_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
+  } catch (const std::system_error&) {  // no thread to be had: the line stays as it is
+  }
 }
 
 void Progress::found(std::string text) {

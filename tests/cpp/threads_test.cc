@@ -1,4 +1,6 @@
 // What may be used from several threads at once, used so: the tests that the thread sanitizer watches.
+#include <atomic>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,18 @@ Findings look_at(const Graph& graph) {
       summary(graph), summary(made), {}, unwrap(lifetimes(graph, made.order)).live, verify(graph, made).ok()};
   for (const Block& block : made.blocks) findings.offsets.push_back(block.offset);
   return findings;
+}
+
+TEST(Threads, WhatOneThrowsIsThrownWhenAllHaveEnded) {
+  for (std::size_t failing = 0; failing < kThreads; ++failing) {
+    std::atomic<std::size_t> ended = 0;
+    const auto work = [&](std::size_t i) {
+      if (i == failing) throw std::bad_alloc();
+      ++ended;
+    };
+    EXPECT_THROW(in_parallel(kThreads, work), std::bad_alloc);
+    EXPECT_EQ(ended, kThreads - 1);
+  }
 }
 
 TEST(Threads, OneGraphIsPlannedAndVerifiedByMany) {

@@ -277,7 +277,9 @@ FAILURES = [
     ("pack buffers.csv --map --quiet", 2, "usage"),
     ("pack buffers.csv --work -1", 2, "usage"),
     ("pack buffers.csv --threads 0", 2, "usage"),
-    ("pack buffers.csv --time-limit -1", 2, "usage"),
+    *((f"pack buffers.csv --time-limit {text}", 2, "usage") for text in ("-1", "nan", "inf", "1e400", "1e300", "x")),
+    ("pack buffers.csv --threads 257", 2, "usage"),
+    ("pack buffers.csv --capacity -1", 2, "E502"),
     ("pack buffers.csv --work 99999999999999999999", 2, "usage"),
     ("pack buffers.csv -o buffers.csv", 2, "usage"),
     ("pack buffers.csv --svg ./buffers.csv", 2, "usage"),
@@ -307,10 +309,15 @@ FAILURES = [
     ("pack buffers.csv -o absent/packed.csv", 5, "E604"),
     ("pack buffers.csv --svg absent/packed.svg", 5, "E604"),
     ("pack step.json", 5, "E601"),
-    ("pack noise.json", 5, "E601"),
+    ("pack noise.json", 5, "E603"),
     ("pack half.csv", 5, "E603"),
     ("pack endless.csv", 5, "E107"),
     ("pack clash.csv", 5, "E504"),
+    *(
+        (command.format(endless), code, error)
+        for endless, code, error in [("/dev/zero", 5, "E603"), ("hole.json", 5, "E603"), ("vast.json", 4, "E402")]
+        for command in ["inspect {}", "plan {}", "verify {} plan.json", "verify step.json {}", "explain {}", "pack {}"]
+    ),
 ]
 
 
@@ -326,6 +333,10 @@ def bad_files(files: Path) -> Path:
     (files / "clash.csv").write_text("id,lower,upper,size,offset\nfirst,0,2,64,0\nfree,0,1,8,\nsecond,1,3,64,32\n")
     (files / "endless.csv").write_text(f"id,lower,upper,size\nearly,0,1,{1 << 62}\nlate,0,1,{1 << 62}\n")
     build(2, names="h" * (64 << 20)).save(str(files / "large.json.zst"))
+    # Sparse: as long as a large disk, but only their beginning takes room on it.
+    for name, size in [("hole.json", 4 << 30), ("vast.json", 1 << 40)]:
+        (files / name).write_bytes(text)
+        os.truncate(files / name, size)
     return files
 
 
@@ -434,19 +445,89 @@ def test_other_programs_as_commands(tmp_path: Path) -> None:
     done = run("greet", "a b", "--json", cwd=tmp_path, path=path)
     assert (done.returncode, done.stdout) == (7, f"{program}: a b, --json\n")
 
+    assert f"  greet                             Run {program}\n" in run("--help", cwd=tmp_path, path=path).stdout
+
     done = run("greet", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == (
-        "lowtide: error: 'greet' is no command of lowtide, and there is no program lowtide-greet on the path\n"
-        "lowtide: the commands are plan, verify, inspect, explain, pack\n"
+    assert done.stderr.startswith(
+        "lowtide: error: 'greet' is no command, and no program lowtide-greet is beside this one or on the path\n"
+        "lowtide: the commands are plan, verify, inspect, explain, pack"
     )
     (tmp_path / "lowtide-").mkdir()
     (tmp_path / "lowtide-" / "greet").write_text("")
     for name in ["", "/greet", "../greet", "x" * 5000]:
         assert run(name, cwd=tmp_path, path=path).returncode == 2
+    program.write_text("#!/absent/interpreter\n")
+    done = run("greet", cwd=tmp_path, path=path)
+    assert done.stderr == (
+        f"lowtide: error: cannot run {program}: No such file or directory\n"
+        "lowtide: its first line names the program that runs it, which is missing\n"
+    )
     program.chmod(0o644)
     done = run("greet", cwd=tmp_path, path=str(tmp_path))
-    assert (done.returncode, done.stderr) == (2, "lowtide: error: cannot run lowtide-greet: Permission denied\n")
+    assert (done.returncode, done.stderr) == (2, f"lowtide: error: cannot run {program}: Permission denied\n")
+
+
+def test_programs_beside_it_are_commands(tmp_path: Path) -> None:
+    """As in an environment that is not activated, whose program is called by its path."""
+    (tmp_path / "bin").mkdir()
+    beside = tmp_path / "bin" / "lowtide"
+    shutil.copy(PROGRAM, beside)
+    (tmp_path / "lib").symlink_to(Path(PROGRAM).resolve().parents[1] / "lib")  # the wheel's libraries
+    (tmp_path / "lowtide-fit").write_text("#!/bin/sh\necho on the path\n")
+    (tmp_path / "lowtide-fit").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+
+    def ask(*arguments: str, by: Path = beside) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([by, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True)
+
+    assert ask("fit").stdout == "on the path\n"
+    shutil.copy(tmp_path / "lowtide-fit", tmp_path / "bin")
+    (tmp_path / "bin" / "lowtide-fit").write_text("#!/bin/sh\necho beside: $*\n")
+    assert ask("fit", "a", "b").stdout == "beside: a b\n"
+    (tmp_path / "link").symlink_to(beside)
+    assert ask("fit", by=tmp_path / "link").stdout == "beside:\n"
+    shown = ask("--help").stdout
+    assert len(re.findall(r"^  fit +Say whether", shown, re.MULTILINE)) == 1
+    for file in (tmp_path / "bin" / "lowtide-fit", tmp_path / "lowtide-fit"):
+        file.unlink()
+    assert not re.search(r"^  fit ", ask("--help").stdout, re.MULTILINE)
+    assert "lowtide: fit is a part of the Python package" in ask("fit").stderr
+
+
+def test_pipes(files: Path) -> None:
+    """One with a slow writer is waited for; one without any is not."""
+    os.mkfifo(files / "pipe.json")
+    said = run("inspect", "pipe.json", cwd=files).stderr
+    assert said.startswith("lowtide: error E604: pipe.json: expected a program that writes to this pipe")
+    process = subprocess.Popen([PROGRAM, "inspect", "pipe.json"], cwd=files, stdout=subprocess.PIPE, text=True)
+    with open(files / "pipe.json", "wb") as pipe:
+        time.sleep(2.5)
+        pipe.write((files / "step.json").read_bytes())
+    assert process.communicate(timeout=60)[0] == build(3).summary() + "\n"
+    piped = subprocess.run(
+        [PROGRAM, "inspect", "/dev/stdin"], input=(files / "step.json.zst").read_bytes(), capture_output=True
+    )
+    assert piped.stdout.decode() == build(3).summary() + "\n"
+
+
+def test_byte_order_marks_are_skipped(files: Path) -> None:
+    for name, command in [("buffers.csv", "pack"), ("step.json", "inspect")]:
+        plain = run(command, name, cwd=files).stdout
+        (files / name).write_bytes(b"\xef\xbb\xbf" + (files / name).read_bytes())
+        marked = run(command, name, cwd=files)
+        assert (marked.returncode, marked.stdout) == (0, plain)
+
+
+def test_memory_that_the_process_may_not_have(tmp_path: Path) -> None:
+    """Where any thread runs out of it."""
+    rows = "".join(f"{i},{i % 997},{i % 997 + 1 + i % 13},{1 + i % 7777}\n" for i in range(20_000))
+    (tmp_path / "many.csv").write_text("id,lower,upper,size\n" + rows)
+    limited = ["bash", "-c", 'ulimit -v 45000; exec "$@"', "-", PROGRAM, "pack", "many.csv", "--threads", "2", "--json"]
+    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 4, done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["message"]) == ("memory", "out of memory")
 
 
 def test_strange_names(files: Path) -> None:
