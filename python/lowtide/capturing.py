@@ -17,6 +17,7 @@ from .optimizer_twin import OptimizerTwin, TwinRun
 from .profile_rows import OpProfile
 from .profiles import ProfileCache
 from .rooflines import Device, device_named, time_ns
+from .structure import as_arguments
 from .surroundings import Surroundings
 from .tape import Tape, capture_step
 
@@ -49,7 +50,7 @@ def capture(
         print(graph.summary(), lowtide.plan(graph).time_ns)
     """
     timed_on = None if device is None else device_named(device)
-    with signals_held, _recorded(function, model, optimizers_of(optimizer), example) as (tape, runs):
+    with signals_held, _recorded(function, model, optimizers_of(optimizer), as_arguments(example)) as (tape, runs):
         lowered = lower(tape, runs)
         return build_graph(lowered, _profiles(lowered, timed_on))
 

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .errors import CaptureError
-from .structure import flatten
+from .structure import as_arguments, flatten
 
 
 class Size(NamedTuple):
@@ -83,8 +83,3 @@ class Inputs:
                 shape[self._dimension] = batch
                 made = torch.empty(shape, dtype=tensor.dtype)
             return made.requires_grad_(tensor.requires_grad)
-
-
-def as_arguments(example: Any) -> tuple[Any, ...]:
-    """The tuple of arguments: what is no tuple or list is the only one."""
-    return tuple(example) if type(example) in (tuple, list) else (example,)

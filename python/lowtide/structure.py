@@ -194,6 +194,11 @@ def _holds(old: Any, new: Any) -> bool:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
+def as_arguments(example: Any) -> tuple[Any, ...]:
+    """The tuple of arguments: what is no tuple or list is the only one."""
+    return tuple(example) if type(example) in (tuple, list) else (example,)
+
+
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """How the function's author would write each leaf of its arguments.
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import lowtide
+from lowtide import _core
 
 WIDTH, VOCABULARY, ROWS = 32, 4096, 64
 
@@ -143,7 +144,7 @@ def test_compiled_steps_and_plans() -> None:
         with torch.no_grad():
             return model(x).relu().sum()
 
-    with pytest.raises(ValueError, match="call it once"):
+    with pytest.raises(ValueError, match="has not run yet: call it once"):
         lowtide.explain(step)
     step(torch.randn(4, 8))
     told = lowtide.explain(step)
@@ -153,3 +154,64 @@ def test_compiled_steps_and_plans() -> None:
         lowtide.explain(step.plan)
     with pytest.raises(TypeError, match="a plan of its own"):
         lowtide.explain(step, step.plan)
+    step.close()
+    with pytest.raises(ValueError, match="was closed"):
+        lowtide.explain(step)
+
+
+def test_a_step_that_runs_eager_says_so() -> None:
+    model = nn.Linear(8, 8)
+    step = lowtide.compile(lambda x: model(x).sum().item(), model=model)
+    with pytest.warns(RuntimeWarning, match="runs eager"):
+        step(torch.randn(4, 8))
+    with pytest.raises(ValueError, match=r"runs eager, see step\.explain_guards\(\)"):
+        lowtide.explain(step)
+
+
+def test_step_functions_are_captured() -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    batch = torch.randn(4, 8)
+    needed = {"model": model, "optimizer": optimizer, "example": (batch,)}
+    graph = lowtide.capture(train_step, **needed)
+    assert str(lowtide.explain(train_step, **needed)) == str(lowtide.explain(graph))
+    needed["example"] = batch
+    assert lowtide.capture(train_step, **needed).fingerprint == graph.fingerprint, "one argument needs no tuple"
+    # What else people pass, and what they are told.
+    compiled = lowtide.compile(train_step, model=model, optimizer=optimizer)
+    capturing = r"lowtide\.explain\(train_step, model=model, optimizer=optimizer, example=\(batch,\)\)"
+    for wrong, options, said in [
+        ((train_step,), {}, f"got the function train_step; a step function is captured: {capturing}"),
+        ((train_step,), {"model": model}, capturing),
+        ((model,), {}, f"got the module Linear; .*{capturing}"),
+        ((lambda x: x,), {}, f"got the function <lambda>; .*{capturing}"),
+        (("step.json",), {}, r"for a file: lowtide\.explain\(lowtide\.Graph\.load\('step\.json'\)\)"),
+        ((None,), {}, "expected a graph or a compiled step, got NoneType"),
+        ((graph, 3), {}, r"plan: expected a lowtide\.Plan, got int"),
+        ((graph,), {"model": model}, "model: only for a step function"),
+        ((compiled,), {"example": batch}, "example: only for a step function"),
+        ((train_step, lowtide.plan(graph)), needed, "a plan belongs to a graph"),
+    ]:
+        with pytest.raises(TypeError, match=said):
+            lowtide.explain(*wrong, **options)
+
+
+def test_numbers_that_make_no_sense() -> None:
+    builder = _core.GraphBuilder()
+    builder.buffer(64, resident=True, initial=True, role="parameter", name="weight")
+    graph = builder.build()
+    for options in [{"top": -1}, {"top": 1.5}, {"top": True}, {"swap_rate": 0}, {"swap_rate": -1}]:
+        with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
+            lowtide.explain(graph, **options)
+    for rate in [float("nan"), float("inf"), "0", 1 << 70]:
+        with pytest.raises(ValueError, match="swap_rate: expected bytes a second above 0"):
+            lowtide.explain(graph, swap_rate=rate)
+    assert lowtide.explain(graph, swap_rate=16e9).to_dict()["swap_bytes_per_second"] == 16_000_000_000
