@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import oom_reserve
 from ._core import Graph, Plan, verify
 from .errors import (
     CaptureError,
@@ -22,6 +23,7 @@ from .errors import (
 from .explanation import Explanation, explain
 from .fit_report import FitReport
 from .hints import keep, recompute
+from .oom_errors import is_out_of_memory
 from .planning import plan
 from .versions import __version__, check_torch, require_torch
 
@@ -60,6 +62,7 @@ __all__ = [
     "explain",
     "explain_oom",
     "fit",
+    "is_out_of_memory",
     "keep",
     "measure",
     "plan",
@@ -88,5 +91,6 @@ _NEEDS_TORCH = {
 def __getattr__(name: str) -> Any:
     if name in _NEEDS_TORCH:
         require_torch(name)
-        return getattr(import_module(_NEEDS_TORCH[name], __name__), name)
+        with oom_reserve.released():  # explain_oom is asked for when memory has run out
+            return getattr(import_module(_NEEDS_TORCH[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

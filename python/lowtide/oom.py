@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import _core
+from . import _core, oom_reserve
 from .live_memory import HeldByGraph, Memory, describe, held_by_graphs, memory_of
 from .sources import is_installed, is_library_file, user_line_of
 from .variables import Place, Seen, line_that_fills, places_in_frame, places_in_module
@@ -100,13 +100,15 @@ def explain_oom(error: BaseException | None = None) -> OomReport:
 
         try:
             train(model, batches)
-        except torch.OutOfMemoryError:
-            print(lowtide.explain_oom())
+        except (RuntimeError, MemoryError) as error:
+            if lowtide.is_out_of_memory(error):
+                print(lowtide.explain_oom())
             raise
     """
     error = error if error is not None else sys.exc_info()[1]
-    frames = _frames_of(error, sys._getframe(1))
-    return _Census(error, frames).report()
+    with oom_reserve.released():
+        frames = _frames_of(error, sys._getframe(1))
+        return _Census(error, frames).report()
 
 
 def _frames_of(error: BaseException | None, caller: FrameType | None) -> list[FrameType]:
@@ -289,9 +291,10 @@ class _Census:
                 f"the graph of {path} goes back through {found.graph.most_uses} uses of the same parameter ({amount}): "
                 f"if these are iterations, begin each with {path}.detach(){at}"
             )
+        ours = "lowtide.adapt" if self.device else "memory_budget of lowtide.compile"  # which runs on a CPU only
         return (
             f"{path} keeps {amount} for its backward pass: call backward() and let go of it, use torch.no_grad() if "
-            "there is none, recompute (torch.utils.checkpoint, or memory_budget of lowtide.compile), or a smaller batch"
+            f"there is none, recompute (torch.utils.checkpoint, or {ours}), or a smaller batch"
         )
 
     def _advice_on_tensors(self, holder: Holder, found: _Found, amount: str, at: str) -> str:
@@ -306,7 +309,11 @@ class _Census:
         return f"{path} is one tensor of {amount}{at}: work in chunks, of the batch or of the tokens, or del {path}"
 
     def _closing(self) -> Iterator[str]:
-        yield "to see the peak of a whole step, by line: print(lowtide.explain(lowtide.capture(step, ...)))"
+        step = "step, model=model, optimizer=optimizer, example=(batch,)"
+        if self.device:  # where no step is captured
+            yield f'to see what a whole step takes, and the largest batch: print(lowtide.fit({step}, device="24GiB"))'
+        else:
+            yield f"to see the peak of a whole step, by line: print(lowtide.explain({step}))"
         if self.error is not None:
             yield "before another try, leave the except block: the error keeps the variables of its functions alive"
 

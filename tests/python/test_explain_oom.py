@@ -3,9 +3,16 @@
 import gc
 import inspect
 import json
+import mmap
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -214,3 +221,85 @@ def test_only_the_device_that_is_full_counts() -> None:
 
     report = report_of(train)
     assert (report.total_bytes, report.holders) == (0, []) and "CUDA out of memory" in str(report)
+
+
+def test_advice_for_a_gpu_runs_there() -> None:
+    def train() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    assert "lowtide.fit(" in report_of(train).advice[0], "no step on a GPU is captured"
+    assert "lowtide.explain(step, model=model" in report_of(run_out).advice[-2]
+
+
+def with_measure() -> None:
+    with lowtide.measure():
+        torch.empty(1 << 46)
+
+
+ERRORS: dict[str, tuple[Callable[[], Any], bool]] = {
+    "of the CPU's allocator": (lambda: torch.empty(1 << 46), True),
+    "of Lowtide's allocator": (with_measure, True),
+    "of NumPy": (lambda: np.empty(1 << 46), True),
+    "of Python": (lambda: bytearray(1 << 50), True),
+    "of the system": (lambda: mmap.mmap(-1, 1 << 46), True),
+    "of a GPU": (run_out, True),
+    "of shapes": (lambda: torch.ones(2) + torch.ones(3), False),
+    "of a size that no device has": (lambda: torch.empty(1 << 62), False),
+    "of a name": (lambda: {}["out of memory"], False),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_that_say_that_memory_ran_out(name: str) -> None:
+    fails, expected = ERRORS[name]
+    with pytest.raises(Exception) as raised:
+        fails()
+    assert lowtide.is_out_of_memory(raised.value) == expected
+
+
+def recipe() -> str:
+    """The block of the README that prints the report."""
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "explain_oom" in block]
+    assert len(blocks) == 1
+    return blocks[0]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, expected) in ERRORS.items() if expected and name != "of the system"]
+)
+def test_the_recipe_of_the_readme_catches_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def train_step(x: torch.Tensor, y: torch.Tensor) -> None:
+        ERRORS[name][0]()
+
+    with pytest.raises((RuntimeError, MemoryError)):
+        exec(recipe(), {"torch": torch, "lowtide": lowtide, "train_step": train_step})
+    printed = capsys.readouterr().out
+    assert printed.startswith("error ") and "\nalive " in printed
+
+
+def test_the_recipe_of_the_readme_leaves_other_errors_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="size"):
+        exec(recipe(), {"torch": torch, "lowtide": lowtide, "train_step": lambda x, y: torch.ones(2) + torch.ones(3)})
+    assert capsys.readouterr().out == ""
+
+
+LIMITED = """
+import resource, torch, lowtide
+torch.set_num_threads(1)
+weight, losses = torch.randn(256, 256, requires_grad=True), []
+def train_step(x, y):
+    while True:
+        losses.append((torch.randn(64, 256) @ weight).square().mean())
+torch.randn(32, 64), torch.randint(10, (32,))
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (64 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+"""
+
+
+def test_the_recipe_works_where_no_address_is_left() -> None:
+    """Small tensors until nothing more can be had: Python needs some for the report, too."""
+    done = subprocess.run([sys.executable, "-c", LIMITED + recipe()], capture_output=True, text=True, timeout=120)
+    assert "losses keeps the autograd graphs of" in done.stdout, done.stderr
+    assert "can't allocate memory" in done.stderr.splitlines()[-1]
