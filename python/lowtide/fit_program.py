@@ -6,16 +6,20 @@ import argparse
 import importlib
 import importlib.util
 import json
+import math
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .errors import LowtideError
+from .errors import CaptureError, LowtideError
 from .sources import user_line_of
 from .versions import require_torch
 
 DONE, USAGE, INFEASIBLE, INVALID_INPUT = 0, 2, 3, 5
+_WITHOUT_IT = "leave that out of the step that is asked about; more: lowtide fit --help"
 
 _EPILOG = """\
 FUNCTION takes no arguments and returns a dict: "function", the training step; "model"; "optimizer", or a list of
@@ -45,6 +49,19 @@ class _Parser(argparse.ArgumentParser):
         raise _UsageError(message)
 
 
+def _size(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+
+
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a share from 0 on, such as 0.1, got {text!r}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="lowtide fit",
@@ -54,13 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("target", metavar="MODULE:FUNCTION", help="what makes the step; MODULE may be a file")
     parser.add_argument("--device", required=True, help="A100, A100-40, H100 or L4, or its memory: 24GiB; or cpu")
-    parser.add_argument("--batch", type=int, metavar="N", help="the batch that is asked for")
-    parser.add_argument("--length", type=int, metavar="N", help="the length that is asked for, if the example has one")
+    parser.add_argument("--batch", type=_size, metavar="N", help="the batch that is asked for")
+    parser.add_argument(
+        "--length", type=_size, metavar="N", help="the length that is asked for, if the example has one"
+    )
     parser.add_argument(
         "--reserve", default="1GiB", metavar="AMOUNT", help="set aside for what no graph has (%(default)s)"
     )
     parser.add_argument(
-        "--slowdown", type=float, default=0.1, metavar="SHARE", help="what a budget may cost (%(default)s)"
+        "--slowdown", type=_share, default=0.1, metavar="SHARE", help="what a budget may cost (%(default)s)"
     )
     parser.add_argument("--allocator", default="", metavar="SETTINGS", help="as in PYTORCH_CUDA_ALLOC_CONF")
     parser.add_argument("--keep-grads", action="store_true", help="plans keep gradients after the step")
@@ -97,7 +116,7 @@ def load(target: str) -> Callable[[], Any]:
 class _UsersError(Exception):
     """What the user's own code raised, and where."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.kind = type(error).__name__
         at = user_line_of(error)
         where = f" ({at[0]}:{at[1]})" if at is not None else ""
@@ -110,7 +129,7 @@ def _users(code: Callable[[], Any]) -> Any:
         return code()
     except (_UsageError, LowtideError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _UsersError(error) from error
 
 
@@ -139,20 +158,29 @@ def run(arguments: Sequence[str]) -> int:
         return _refuse(INVALID_INPUT, error.kind, str(error), "what FUNCTION returns: lowtide fit --help", as_json)
     except (LowtideError, OSError, TypeError) as error:
         kind = type(error).__name__
-        return _refuse(INVALID_INPUT, kind, f"{kind}: {error}", "what FUNCTION returns: lowtide fit --help", as_json)
-    if as_json:
-        print(json.dumps({"ok": True, **report.to_dict()}))
-    else:
-        print(report)
-    return DONE if report.fits else INFEASIBLE
+        advice = _WITHOUT_IT if isinstance(error, CaptureError) else "what FUNCTION returns: lowtide fit --help"
+        return _refuse(INVALID_INPUT, kind, f"{kind}: {error}", advice, as_json)
+    text = json.dumps({"ok": True, **report.to_dict()}) if as_json else str(report)
+    return _print(text, DONE if report.fits else INFEASIBLE)
 
 
 def _refuse(code: int, kind: str, message: str, advice: str, as_json: bool) -> int:
     if as_json:
         error = {"code": kind, "message": message, "advice": advice}
-        print(json.dumps({"ok": False, "exit_code": code, "error": error}))
-    else:
-        print(f"lowtide: error: {message}\nlowtide: {advice}", file=sys.stderr)
+        return _print(json.dumps({"ok": False, "exit_code": code, "error": error}), code)
+    print(f"lowtide: error: {message}\nlowtide: {advice}", file=sys.stderr)
+    return code
+
+
+def _print(text: str, code: int) -> int:
+    """Prints the answer and gives the exit code. A reader that has seen enough, a closed pipe, changes nothing."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still in the buffer is written at exit
+        if not isinstance(error, BrokenPipeError):
+            print(f"lowtide: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+            return code or INVALID_INPUT
     return code
 
 

@@ -155,13 +155,14 @@ class Question:
 
     def _described(self, made: _core.Plan) -> Planned:
         states_times = self._is_here or self._device is not None
+        once = max(self._plan(self._asked).time_ns, 1)  # a step of no operators takes none
         return Planned(
             fits=_total(made) <= self._usable,
             total_bytes=_total(made),
             resident_bytes=made.resident_bytes,
             arena_bytes=made.arena_bytes,
             seconds=made.time_ns / 1e9 if states_times else None,
-            slowdown=made.time_ns / self._plan(self._asked).time_ns - 1 if states_times else None,
+            slowdown=max(made.time_ns, 1) / once - 1 if states_times else None,
         )
 
     # -- the largest ---------------------------------------------------------------------------------------------------

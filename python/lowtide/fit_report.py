@@ -9,6 +9,7 @@ from typing import Any
 from . import _core
 
 CPU = "cpu"  # this machine's
+SOME_DEVICE = "a device"  # of which only its memory is known
 EXPANDABLE = "expandable_segments:True"
 
 
@@ -85,6 +86,7 @@ class FitReport:
     largest_batch: Largest | None
     largest_length: Largest | None  # none without a length
     unasked: str  # why there is no largest batch; empty if there is one
+    has_blocks: bool  # whether the model has blocks that lowtide.adapt can drop
     notes: tuple[str, ...]
 
     @property
@@ -157,8 +159,7 @@ class FitReport:
                 yield f"           cannot be captured {largest.refused}"
 
     def _next_steps(self) -> Iterator[str]:
-        plain, budget = self.plain, self.budget
-        arguments = "" if self.keep_grads else ", keep_grads=False"
+        plain = self.plain
         if plain.fits:
             yield f"run it as it is: {_size(self.usable_bytes - plain.reserved_bytes)} are left"
             for name, asked, largest in self._sought():
@@ -167,20 +168,36 @@ class FitReport:
             return
         if plain.fits_expandable:
             yield f"set PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: with that it fits in plain PyTorch"
-        if self.planned.fits:
-            yield f"plan it: lowtide.compile(step, model=model, optimizer=optimizer{arguments})"
-        elif isinstance(budget, Planned):
-            arguments += f", memory_budget={_exact(self.usable_bytes)}"
-            yield f"give it a budget: lowtide.compile(step, model=model, optimizer=optimizer{arguments})"
+        if self.fits:
+            yield from self._with_less_memory()
         for name, _, largest in self._sought():
             if largest.plain:
                 yield f"or lower the {name} to {largest.plain} for plain PyTorch"
-        if not self.fits:
-            for name, _, largest in self._sought():
-                if largest.budget:
-                    yield f"or lower the {name} to {largest.budget} with a budget"
-            missing = self.bound_bytes + self.reserve_bytes
-            yield f"or take a device of {_size(missing)} or more: no plan was found for less"
+        if self.device == CPU:
+            if not self.fits:
+                needed = _size(self.bound_bytes + self.reserve_bytes)
+                yield f"or take a machine of {needed} or more: no plan was found for less"
+        elif not plain.fits_expandable:
+            needed = _size(plain.reserved_bytes + self.reserve_bytes)
+            yield f"or take a device of {needed} or more, for plain PyTorch"
+
+    def _with_less_memory(self) -> Iterator[str]:
+        """What makes it fit, on the device that is asked about: planned steps run on a CPU only."""
+        if self.device in (CPU, SOME_DEVICE):
+            where = "" if self.device == CPU else "on a CPU, "
+            arguments = "" if self.keep_grads else ", keep_grads=False"
+            what = "plan it"
+            if not self.planned.fits:
+                what, arguments = "give it a budget", f"{arguments}, memory_budget={_exact(self.usable_bytes)}"
+            yield f"{where}{what}: lowtide.compile(step, model=model, optimizer=optimizer{arguments})"
+        if self.device == CPU:
+            return
+        where = "" if self.device != SOME_DEVICE else "on a GPU, "
+        if self.has_blocks:
+            adapt = f"lowtide.adapt(model, memory_budget={_exact(self.usable_bytes)})"
+            yield f"{where}recompute blocks of the model: {adapt}; its preflight(batch) says whether a batch fits"
+        else:
+            yield f"{where}recompute parts of the model: torch.utils.checkpoint around those that hold the most"
 
     def _sought(self) -> Iterator[tuple[str, int, Largest]]:
         """What may be made larger or smaller, what it is, and how large it may be."""

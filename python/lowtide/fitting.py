@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,10 +11,11 @@ from typing import Any
 import torch
 
 from . import _core, weightless
+from .adapt_blocks import find_blocks
 from .capturing import optimizers_of
 from .fit_inputs import Inputs
 from .fit_question import Question
-from .fit_report import CPU, FitReport
+from .fit_report import CPU, SOME_DEVICE, FitReport
 from .rooflines import Device, device_named
 
 RESERVE = "1GiB"  # the CUDA context and its modules (about half of it), and workspaces of cuBLAS and cuDNN
@@ -71,10 +73,13 @@ def fit(
         length = made.get("length") if length is None else length
     if example is None:
         raise TypeError("fit needs an example: the tuple of the function's arguments, or a function of the batch")
+    _check_sizes(batch=batch, length=length)
+    if isinstance(slowdown, bool) or not 0 <= slowdown < math.inf:
+        raise ValueError(f"slowdown: expected a share from 0 on, such as 0.1, got {slowdown!r}")
     optimizers = optimizers_of(optimizer)
     is_here = isinstance(device, str) and device.lower() == CPU
     capacity, timed_on = (_memory_here(), None) if is_here else _read_device(device)
-    usable = capacity - (_core.parse_bytes(reserve) if isinstance(reserve, str) else reserve)
+    usable = capacity - _read_bytes("reserve", reserve)
     if usable <= 0:
         raise ValueError(f"a reserve of {reserve} leaves nothing of {_core.format_bytes(capacity)}")
     with weightless.as_if_on_cpu(model, optimizers):
@@ -87,7 +92,7 @@ def fit(
         unasked = inputs.why_no_batch or ("" if largest else "not asked for") or (_ONE_SIZE if is_here else "")
         seeks_length = not unasked and inputs.asked.length is not None
         return FitReport(
-            device=CPU if is_here else timed_on.name if timed_on else "a device",
+            device=CPU if is_here else timed_on.name if timed_on else SOME_DEVICE,
             capacity_bytes=capacity,
             reserve_bytes=capacity - usable,
             batch=inputs.asked.batch,
@@ -99,6 +104,7 @@ def fit(
             largest_batch=None if unasked else question.largest("batch", slowdown),
             largest_length=question.largest("length", slowdown) if seeks_length else None,
             unasked=unasked,
+            has_blocks=_has_blocks(model),
             notes=question.notes(),
         )
 
@@ -117,12 +123,35 @@ def _memory_here() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def _check_sizes(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ValueError(f"{name}: expected a whole number from 1 on, got {size!r}")
+
+
+def _has_blocks(model: torch.nn.Module) -> bool:
+    with suppress(ValueError):
+        return bool(find_blocks(model))
+    return False
+
+
+def _read_bytes(name: str, amount: int | str) -> int:
+    if isinstance(amount, str):
+        try:
+            return _core.parse_bytes(amount)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+        raise ValueError(f'{name}: expected bytes, a whole number or text such as "1GiB", got {amount!r}')
+    return amount
+
+
 def _read_device(device: str | int) -> tuple[int, Device | None]:
     """Its memory; and whose times operators have, if it is one that is known."""
-    if isinstance(device, int):
-        return device, None
-    with suppress(ValueError):
-        return _core.parse_bytes(device), None
+    if not isinstance(device, str):
+        return _read_bytes("device", device), None
+    if device[:1].isdigit():
+        return _read_bytes("device", device), None
     try:
         known = device_named(device)
     except ValueError as error:

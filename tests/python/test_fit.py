@@ -1,6 +1,7 @@
 """Will it fit: what is said of a device that is not here, beside what steps take that are."""
 
 import json
+import math
 import os
 from contextlib import contextmanager
 
@@ -123,6 +124,8 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     small = about("cpu")
     assert not small.plain.fits and not small.planned.fits and small.budget is not None
     assert small.plain.stopped_at is None and not small.plain.fits_expandable
+    assert all("lowtide.compile(" in step or "take a machine" in step for step in small.next_steps)
+    assert len(small.next_steps) == 1
 
 
 def test_gradients_are_there_until_all_parameters_are_updated() -> None:
@@ -199,7 +202,10 @@ def test_a_plan_and_a_budget_where_pytorch_does_not_fit() -> None:
     free = ask(device="80GiB", largest=False)
     planned = ask(device=free.planned.total_bytes, largest=False)
     assert planned.fits and not planned.plain.fits and planned.planned.fits and planned.budget is None
-    assert any("lowtide.compile(step" in step and "memory_budget" not in step for step in planned.next_steps)
+    assert (
+        "on a CPU, plan it: lowtide.compile(step, model=model, optimizer=optimizer, keep_grads=False)"
+        in planned.next_steps
+    )
     assert planned.plain.stopped_at is not None and "test_fit.py:" in planned.plain.stopped_at
 
     budget = int(0.9 * free.planned.total_bytes)
@@ -207,7 +213,23 @@ def test_a_plan_and_a_budget_where_pytorch_does_not_fit() -> None:
     assert report.fits and not report.planned.fits and isinstance(report.budget, Planned)
     assert report.budget.total_bytes <= budget
     assert report.budget.seconds is None and report.budget.slowdown is None, "no device, no times"
+    assert any("on a CPU, give it a budget: lowtide.compile(" in step for step in report.next_steps)
     assert any(f"memory_budget={budget}" in step for step in report.next_steps)
+
+
+def test_advice_for_a_gpu_can_be_followed_there() -> None:
+    """Planned steps run on a CPU only: for a GPU there is `adapt`, if the model has blocks to drop."""
+    for layers, recompute in [(1, "recompute parts of the model: torch.utils.checkpoint"), (8, "recompute blocks")]:
+        free = ask(device="L4", layers=layers, largest=False)
+        assert free.plain.fits
+        for needed in (free.planned.total_bytes, int(0.95 * free.planned.total_bytes)):
+            report = ask(device="L4", layers=layers, reserve=24 * 2**30 - needed, largest=False)
+            assert report.fits and not report.plain.fits
+            steps = report.next_steps
+            assert not any("lowtide.compile" in step for step in steps), steps
+            assert any(step.startswith(recompute) for step in steps), steps
+            at_least = f"or take a device of {_core.format_bytes(report.plain.reserved_bytes + report.reserve_bytes)}"
+            assert steps[-1] == f"{at_least} or more, for plain PyTorch" or report.plain.fits_expandable
 
 
 def test_the_advice_can_be_followed() -> None:
@@ -219,6 +241,25 @@ def test_the_advice_can_be_followed() -> None:
     compiled(*example(1024))
     assert compiled.plan.resident_bytes + compiled.plan.arena_bytes <= budget
     compiled.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        *(("batch", wrong) for wrong in (0, -1, 1.5, True, "8")),
+        *(("slowdown", wrong) for wrong in (math.nan, math.inf, -0.1)),
+        *(("reserve", wrong) for wrong in (-1, 1e9, "-1GiB", "much", math.nan)),
+        *(("device", wrong) for wrong in (-1, 24e9, None, "24 elephants", "1e400GiB")),
+    ],
+)
+def test_numbers_that_make_no_sense(option: str, wrong: object) -> None:
+    with pytest.raises(ValueError, match=f"{option}: "):
+        ask(**{"device": "L4", option: wrong})
+
+
+def test_a_step_that_does_nothing() -> None:
+    report = lowtide.fit(lambda x: x, model=network(1), example=(torch.ones(4),), device="L4", largest=False)
+    assert report.fits and report.planned.slowdown == 0
 
 
 def test_times_of_a_known_device_say_how_much_slower() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -29,6 +30,9 @@ def make():
         return loss.detach()
 
     return {"function": step, "model": model, "optimizer": optimizer, "example": (torch.randn(32, 64),)}
+
+def leaving():
+    raise SystemExit("bye")
 
 def broken():
     made = make()
@@ -95,6 +99,21 @@ def test_what_does_not_fit_has_an_exit_code(maker: Path, capsys: pytest.CaptureF
         (["absent.py:make", "--device", "L4"], 5, "FileNotFoundError: "),
         (["absent:make", "--device", "L4"], 5, "ModuleNotFoundError: No module named 'absent'"),
         (["maker.py:broken", "--device", "L4"], 5, "CaptureError: at batch 32: "),
+        (["maker.py:leaving", "--device", "L4"], 5, "SystemExit: bye ("),
+        (["maker.py:make", "--device", "0"], 2, "a reserve of 1GiB leaves nothing of 0 B"),
+        (["maker.py:make", "--device", "1e400GiB"], 2, "device: E502: '1e400GiB' is not an amount"),
+        (["maker.py:make", "--device", "nan"], 2, "no device is called 'nan'"),
+        (["maker.py:make", "--device", "L4", "--reserve=-1"], 2, "reserve: E502: '-1' is not an amount"),
+        (["maker.py:make", "--device", "L4", "--allocator", "x"], 2, "E505: "),
+        *(
+            (["maker.py:make", "--device", "L4", f"--{name}={text}"], 2, f"argument --{name}: expected a {kind}")
+            for name, kind, texts in [
+                ("batch", "whole number from 1 on, got ", ("0", "-1", "1.5", "nan", "x", "")),
+                ("length", "whole number from 1 on, got ", ("0",)),
+                ("slowdown", "share from 0 on, such as 0.1, got ", ("nan", "inf", "1e400", "-0.1", "x")),
+            ]
+            for text in texts
+        ),
     ],
 )
 def test_what_goes_wrong(
@@ -119,8 +138,19 @@ def test_the_lowtide_program_finds_it(maker: Path, tmp_path: Path) -> None:
     done = run("fit", "maker.py:make", "--device", "L4", "--one-size", cwd=tmp_path, path=path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("device     L4: 24.00 GiB, of which 1.00 GiB set aside, batch 32\nPyTorch    fits: ")
-    assert "  fit: say whether" in run("--help", cwd=tmp_path).stdout
+    assert re.search(r"^  fit +Say whether a training step fits", run("--help", cwd=tmp_path).stdout, re.MULTILINE)
     assert run("fit", "--help", cwd=tmp_path, path=path).stdout.startswith("usage: lowtide fit ")
+
+
+@pytest.mark.parametrize(("target", "code"), [("/dev/full", 5), ("", 0)])
+def test_an_answer_that_nobody_reads(maker: Path, target: str, code: int) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    out = os.open(target, os.O_WRONLY) if target else write_end
+    command = [sys.executable, "-m", "lowtide.fit_program", "maker.py:make", "--device", "L4", "--one-size"]
+    done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
+    said = "lowtide: error: cannot write to standard output: No space left on device\n" if target else ""
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_examples_of_its_help_are_there() -> None:
