@@ -409,6 +409,9 @@ def verify(graph: Graph, plan: Plan) -> None:
 def explain(graph: Graph, plan: Plan | None, *, top: int, swap_per_second: int) -> tuple[str, str]:
     """Who holds the peak of a plan, or of the graph as eager PyTorch runs it: in words, and as a JSON object."""
 
+def set_leak_warnings(warn: bool) -> None:
+    """Whether objects of this module that are still there when the interpreter has ended are complained about."""
+
 def parse_bytes(text: str) -> int:
     """``"6GiB"``, ``"800MB"``, ``"1.5 GB"``, ``"123"``; ``ValueError`` says what is wrong."""
 

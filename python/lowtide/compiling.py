@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import functools
 import logging
@@ -12,6 +13,7 @@ import threading
 import time
 import types
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from statistics import median
@@ -47,6 +49,8 @@ _BESIDE_THE_PLAN = 64 * 1024  # bytes: no step has more outside its plan, scalar
 # One step at a time: all programs share one arena, and the optimizer's twin stands in for its parameters meanwhile.
 _running = threading.RLock()
 _capturing = threading.local()
+_alive: weakref.WeakSet[CompiledStep] = weakref.WeakSet()
+_PATIENCE_AT_EXIT = 1.0  # seconds, for a thread that runs steps to the very end
 
 _log = logging.getLogger("lowtide")
 
@@ -121,6 +125,7 @@ class CompiledStep:
         self._escapes: list[str] = []
         self._around: list[str] = []  # what calls have run eager under
         self._lazy = True  # until the model is seen to know the shape of each parameter
+        _alive.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step; gives what the function gives."""
@@ -415,6 +420,20 @@ class CompiledStep:
             self._drop_captures()
             self._current = None
             self._surroundings = None
+
+
+def _close_all() -> None:
+    """At exit: programs hold tensors where no garbage collector sees them, and so steps that tensors refer to."""
+    if not _running.acquire(timeout=_PATIENCE_AT_EXIT):
+        return
+    try:
+        for step in list(_alive):
+            step.close()
+    finally:
+        _running.release()
+
+
+atexit.register(_close_all)
 
 
 def _compile_again(

@@ -426,6 +426,10 @@ std::vector<std::string_view> ops_with_result_over() {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // What a thread of the user's or a graph of PyTorch's holds to the very end is no fault of ours. The tests turn
+  // warnings on.
+  nb::set_leak_warnings(false);
+  m.def("set_leak_warnings", [](bool warn) { nb::set_leak_warnings(warn); }, "warn"_a);
   bind_builder(m);
   bind_graph(m);
   bind_plan(m);
