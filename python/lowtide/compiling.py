@@ -206,7 +206,8 @@ class CompiledStep:
             self._surroundings = Surroundings(self._function, self._model, self._optimizers)
         around = self._surroundings.read()
         arguments = read_arguments(leaves, self._surroundings.names)
-        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around, sharing)
+        frozen = self._surroundings.frozen_gradients()
+        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around, frozen, sharing)
         step = self._captures.get(guards)
         gradients: Hashable = ()
         if step is None:

@@ -16,10 +16,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import Parameter
 
-from .update_ledger import NotExpressible
+from .update_ledger import NotExpressible, is_plain
 
 Origin = tuple[str, ...]
-PLAIN = (int, float, bool, str, complex, type(None))
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +39,7 @@ class ParameterClass:
     counters: list[tuple[Tensor, Tensor]]  # the twin's tensor, and the representative's that it follows
     python_keys: list[str]
     own_entries: dict[str, list[Any]]  # lists in the group that have an entry per parameter, cut to the twin's
+    stock: bool  # the rule is PyTorch's own
 
     def state_now(self, states: Mapping[Tensor, dict[str, Any]]) -> dict[str, Any] | None:
         """A fresh state dict for the twin, counters and Python numbers as the members have them."""
@@ -54,10 +54,20 @@ class ParameterClass:
                 state[key] = real_state[key]
         return state
 
+    def attributes_kept(self) -> bool:
+        """Whether the twin still has the attributes of the members, and no others; if not, it has them again."""
+        there = vars(self.twin)
+        hung = there if self.stock else attributes_of(self.members[0])
+        if hung.keys() == there.keys() and all(value is there[name] for name, value in hung.items()):
+            return True
+        there.clear()
+        there.update(hung)
+        return False
+
 
 def make_twin(rank: int, like: Parameter, value: float = 0.5) -> Parameter:
     """A one-element parameter with a gradient, and with what the user has hung on the real one."""
-    twin = Parameter(torch.full((1,) * rank, value, dtype=like.dtype, device=like.device))
+    twin = Parameter(torch.full((1,) * rank, value, dtype=like.dtype, device=like.device), like.requires_grad)
     vars(twin).update(attributes_of(like))
     twin.grad = torch.full_like(twin, 0.25)
     return twin
@@ -75,23 +85,31 @@ with FakeTensorMode():
 
 
 def partition(
-    optimizer: torch.optim.Optimizer, updated: Iterable[Parameter], data_state: set[str]
+    optimizer: torch.optim.Optimizer, updated: Iterable[Parameter], data_state: set[str], *, stock: bool
 ) -> list[ParameterClass]:
-    """The classes of the `updated` parameters, group by group; `data_state` names 0-dim state that is no counter."""
+    """The classes of the `updated` parameters, group by group; `data_state` names 0-dim state that is no counter.
+
+    `stock` rules treat all ranks alike and know of no marks; others often decay matrices only.
+    """
     chosen = {id(parameter) for parameter in updated}
-    # PyTorch's own rules treat all ranks alike; others often decay matrices only.
-    by_rank = not type(optimizer).step.__module__.startswith("torch.optim.")
     classes: list[ParameterClass] = []
+    met: set[int] = set()
+    memory = _Memory(type(optimizer).__name__, (p for group in optimizer.param_groups for p in group["params"]))
     for index, group in enumerate(optimizer.param_groups):
         members: dict[Hashable, list[Parameter]] = {}
         for place, parameter in enumerate(group["params"]):
+            if id(parameter) in met:
+                raise NotExpressible(f"{type(optimizer).__name__} has a parameter twice in its groups")
+            met.add(id(parameter))
             if id(parameter) in chosen:
                 state = optimizer.state.get(parameter)
-                _check(optimizer, parameter, state)
-                rank = parameter.dim() if by_rank else min(parameter.dim(), 1)
-                key = (rank, _class_key(parameter, state, data_state), marks_of(parameter, group, place))
-                members.setdefault(key, []).append(parameter)
-        classes += [_make_class(optimizer, index, alike, data_state) for alike in members.values()]
+                _check(optimizer, parameter, state, memory)
+                rank = min(parameter.dim(), 1) if stock else parameter.dim()
+                marks = () if stock else marks_of(parameter, group, place)
+                members.setdefault((rank, _class_key(parameter, state, data_state), marks), []).append(parameter)
+        for alike in members.values():
+            entries = {} if stock else own_entries(group, place_of(alike[0], group))
+            classes.append(_make_class(optimizer, index, alike, data_state, entries, stock))
     return classes
 
 
@@ -104,13 +122,13 @@ def own_entries(group: Mapping[str, Any], place: int) -> dict[str, list[Any]]:
         if key not in ("params", "param_names")
         and type(value) is list
         and len(value) == length
-        and all(map(_is_plain, value))
+        and all(map(is_plain, value))
     }
 
 
 def marks_of(parameter: Parameter, group: Mapping[str, Any], place: int) -> Hashable:
     """What the user has said about this one parameter: attributes on it, its own entries in the group."""
-    hung = tuple((name, value if _is_plain(value) else id(value)) for name, value in attributes_of(parameter).items())
+    hung = tuple((name, value if is_plain(value) else id(value)) for name, value in attributes_of(parameter).items())
     return hung, tuple((key, entry[0]) for key, entry in own_entries(group, place).items())
 
 
@@ -119,27 +137,60 @@ def place_of(parameter: Tensor, group: Mapping[str, Any]) -> int:
     return next(place for place, one in enumerate(group["params"]) if one is parameter)
 
 
-def _check(optimizer: torch.optim.Optimizer, parameter: Parameter, state: dict[str, Any] | None) -> None:
+def gradient_strides(parameter: Tensor) -> tuple[int, ...]:
+    """How autograd lays out a gradient: as the parameter where that is dense, else row-major."""
+    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
+        return parameter.stride()
+    return torch.empty(parameter.shape, device="meta").stride()
+
+
+def _check(
+    optimizer: torch.optim.Optimizer, parameter: Parameter, state: dict[str, Any] | None, memory: _Memory
+) -> None:
     name = type(optimizer).__name__
     if type(parameter) not in (Parameter, Tensor, FakeTensor):
         raise NotExpressible(f"{name} updates a {type(parameter).__name__}, which is more than a plain parameter")
     if parameter.grad is not None and parameter.grad.layout is not torch.strided:
         raise NotExpressible(f"{name} updates a parameter of shape {tuple(parameter.shape)} by a sparse gradient")
-    storages = {parameter.untyped_storage()._cdata}
     for key, value in (state or {}).items():
         if isinstance(value, Tensor):
-            storage = value.untyped_storage()._cdata
             if value.layout is not torch.strided:
                 raise NotExpressible(f"{name} keeps a tensor of layout {value.layout} in state {key!r}")
-            if storage in storages:
-                raise NotExpressible(f"{name} keeps state {key!r} in the memory of another state or of the parameter")
-            storages.add(storage)
-        elif not _is_plain(value):
+            memory.take(value, key)
+        elif not is_plain(value):
             raise NotExpressible(f"{name} keeps a Python {type(value).__name__} in state {key!r}")
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+class _Memory:
+    """Which bytes belong to parameters and to their state: no two states may share any."""
+
+    def __init__(self, optimizer: str, parameters: Iterable[Tensor]) -> None:
+        self._optimizer = optimizer
+        self._taken: dict[int, list[tuple[int, int, str]]] = {}  # by storage: begin, end and whose
+        for parameter in parameters:
+            if parameter.layout is torch.strided:
+                self._add(parameter, "a parameter")
+
+    def take(self, value: Tensor, key: str) -> None:
+        """Refuses a state tensor in memory that is taken."""
+        begin, end = _extent(value)
+        for other_begin, other_end, owner in self._taken.get(value.untyped_storage()._cdata, ()):
+            if begin < other_end and other_begin < end:
+                raise NotExpressible(f"{self._optimizer} keeps state {key!r} in the memory of {owner}")
+        self._add(value, f"state {key!r}")
+
+    def _add(self, value: Tensor, owner: str) -> None:
+        self._taken.setdefault(value.untyped_storage()._cdata, []).append((*_extent(value), owner))
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    """First byte in its storage, and the end of the last; empty ones have none."""
+    size = tensor.element_size()
+    begin = int(tensor.storage_offset()) * size
+    if tensor.numel() == 0:
+        return begin, begin
+    steps = sum((int(n) - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (steps + 1) * size
 
 
 def _class_key(parameter: Parameter, state: dict[str, Any] | None, data_state: set[str]) -> Hashable:
@@ -151,11 +202,16 @@ def _class_key(parameter: Parameter, state: dict[str, Any] | None, data_state: s
             contents.append((key, value.dtype, value.item()))
         else:
             contents.append((key, value.dtype, value.dim() - parameter.dim()))
-    return (parameter.dtype, parameter.device, state is None, tuple(contents))
+    return (parameter.dtype, parameter.device, parameter.requires_grad, state is None, tuple(contents))
 
 
 def _make_class(
-    optimizer: torch.optim.Optimizer, group: int, members: list[Parameter], data_state: set[str]
+    optimizer: torch.optim.Optimizer,
+    group: int,
+    members: list[Parameter],
+    data_state: set[str],
+    entries: dict[str, list[Any]],
+    stock: bool,
 ) -> ParameterClass:
     first = members[0]
     ranks = {member.dim() for member in members}
@@ -190,7 +246,8 @@ def _make_class(
         data_roots=2 + len(data),
         counters=[(kept[key], (real or {})[key]) for key in counters],
         python_keys=python_keys,
-        own_entries=own_entries(optimizer.param_groups[group], place_of(first, optimizer.param_groups[group])),
+        own_entries=entries,
+        stock=stock,
     )
 
 
@@ -221,6 +278,7 @@ class StateWatch:
 
     def __init__(self, optimizer: torch.optim.Optimizer, classes: Sequence[ParameterClass]) -> None:
         self._optimizer = optimizer
+        self._hung = [vars(member) for one in classes if not one.stock for member in one.members]
         self._counters: list[Tensor] = []
         for one in classes:
             keys = [origin[1] for origin in one.origins[one.data_roots :]]
@@ -242,5 +300,7 @@ class StateWatch:
         addresses = [id(state), id(groups), len(groups)]
         for group in groups:
             addresses += (id(group["params"]), len(group["params"]))
+        for attributes in self._hung:
+            addresses += map(id, chain.from_iterable(attributes.items()))
         addresses += map(id, chain.from_iterable(map(dict.values, state.values())))
         return addresses

@@ -8,8 +8,7 @@ other Python numbers behind than one (a counter per parameter). The user's objec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .optimizer_classes import ParameterClass, make_twin
 from .optimizer_snapshot import Snapshot, run_rule
-from .python_random import PythonRandom
 from .recorder import ITEM, LIFT
 from .update_ledger import NotExpressible, facts_of, rule_line
 
@@ -73,12 +71,14 @@ def _rehearse(
         if isinstance(value, Tensor):
             setattr(clone, name, mode.share(value))
     try:
-        with _no_python_randomness(mode.optimizer), mode:
+        with mode:
             run_rule(clone)
     except NotExpressible:
         raise
     except Exception as error:
         raise NotExpressible(f"{mode.optimizer}.step() fails on parameters of one element: {error!r}") from error
+    if mode.refusal is not None:  # which the rule has caught
+        raise mode.refusal
     return clone, mode
 
 
@@ -101,6 +101,7 @@ class _Provenance(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._read: dict[int, str] = {}  # storages whose value Python has seen, and where
         self._held: list[Any] = []
         self._twins = 0
+        self.refusal: NotExpressible | None = None
 
     # -- roots -----------------------------------------------------------------------------------------------------
 
@@ -145,6 +146,8 @@ class _Provenance(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if facts.random:
             raise self._refusal(f"draws random numbers with {facts.name}")
+        if "c10d" in func.namespace:
+            raise self._refusal(f"communicates with {facts.name}")
         if func is LIFT:
             out = func(*args, **kwargs)
             self._owners[self._storage(out)] = frozenset()
@@ -189,7 +192,8 @@ class _Provenance(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     raise self._refusal(f"makes a value depend on data that it reads at {self._read[storage]}")
 
     def _refusal(self, reason: str) -> NotExpressible:
-        return NotExpressible(f"{self.optimizer}.step() {reason} ({rule_line()})")
+        self.refusal = NotExpressible(f"{self.optimizer}.step() {reason} ({rule_line()})")
+        return self.refusal
 
 
 class _Names(list[str]):
@@ -224,16 +228,3 @@ def _flows(
         (single + _tensors(sources), _tensors(made))
         for sources, made in zip_longest(zip_longest(*lists), zip_longest(*targets, results), fillvalue=())
     ]
-
-
-@contextmanager
-def _no_python_randomness(optimizer: str) -> Iterator[None]:
-    """Refuses a rule that draws from Python's or NumPy's global generators, and gives the numbers back."""
-    before = PythonRandom()
-    try:
-        yield
-    finally:
-        drawn = before.drawn_from()
-        before.restore()
-    if drawn:
-        raise NotExpressible(f"{optimizer}.step() draws random numbers from Python or NumPy")

@@ -5,7 +5,10 @@ Tensors and per-parameter state are not part of it: nobody but the program write
 
 from __future__ import annotations
 
+import operator
+import types
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,16 +42,17 @@ def containers_of(optimizer: torch.optim.Optimizer) -> list[Any]:
 class Snapshot:
     """Attributes, groups and containers of an optimizer at one moment; shallow copies, a few microseconds."""
 
-    __slots__ = ("_contents", "attributes", "groups", "optimizer")
+    __slots__ = ("_contents", "_states", "attributes", "groups", "optimizer")
 
     def __init__(self, optimizer: torch.optim.Optimizer, containers: list[Any]) -> None:
         self.optimizer = optimizer
         self.attributes = dict(vars(optimizer))
         self.groups = [(group, dict(group)) for group in optimizer.param_groups]
         self._contents = [(container, container.copy()) for container in containers]
+        self._states = dict(optimizer.state)
 
     def restore(self) -> None:
-        """Puts everything back, identities included."""
+        """Puts everything back, identities included; what is inside the state of a parameter stays as it is."""
         attributes = vars(self.optimizer)
         attributes.clear()
         attributes.update(self.attributes)
@@ -61,6 +65,10 @@ class Snapshot:
             else:
                 container.clear()
                 container.update(content)
+        state = self.optimizer.state
+        if len(state) != len(self._states) or any(map(operator.is_not, state.values(), self._states.values())):
+            state.clear()
+            state.update(self._states)
 
     def clone(self, groups: list[dict[str, Any]], state: dict[Tensor, dict[str, Any]]) -> torch.optim.Optimizer:
         """An optimizer of the same class as it was at this moment, over other groups and state; hooks left out."""
@@ -70,6 +78,8 @@ class Snapshot:
         for name, value in self.attributes.items():
             if name.endswith("_hooks"):
                 attributes[name] = OrderedDict()
+            elif isinstance(value, types.MethodType) and value.__self__ is self.optimizer:
+                attributes[name] = types.MethodType(value.__func__, clone)
             elif name not in ("step", *_NOT_CONTENT):  # an own `step` is a scheduler's wrapper, bound to the original
                 attributes[name] = separate(value, contents)
         attributes["param_groups"] = [
@@ -78,6 +88,32 @@ class Snapshot:
         ]
         attributes["state"] = defaultdict(dict, state)
         return clone
+
+    def separated(self) -> list[dict[str, Any]]:
+        """Copies of the attributes and of each group, containers as they were at this moment."""
+        contents = {id(container): content for container, content in self._contents}
+        tables = [self.attributes, *(content for _, content in self.groups)]
+        return [
+            {key: item if key in (*_NOT_CONTENT, "params") else separate(item, contents) for key, item in table.items()}
+            for table in tables
+        ]
+
+    def new_tensors(self) -> list[Tensor]:
+        """Tensors that have come into the optimizer's lists, dicts and sets since."""
+        known = {id(item) for _, content in self._contents for item in _items(content)}
+        found = (item for container in containers_of(self.optimizer) for item in _items(container))
+        return [item for item in found if isinstance(item, Tensor) and id(item) not in known]
+
+    def groups_with(self, index: int, shown: dict[str, Any], *, stock: bool) -> list[dict[str, Any]]:
+        """Groups for a clone in which only `shown` has parameters, in place of group `index`.
+
+        A rule that is not PyTorch's own may count its groups, so the others are there, empty.
+        """
+        if stock:
+            return [shown]
+        contents = [{**content, "params": []} for _, content in self.groups]
+        contents[index] = shown
+        return contents
 
 
 def separate(value: Any, contents: dict[int, Any] | None = None) -> Any:
@@ -90,6 +126,12 @@ def separate(value: Any, contents: dict[int, Any] | None = None) -> Any:
             return copy
         return type(value)(separate(item, contents) for item in held)
     return value
+
+
+def _items(container: Any) -> Iterator[Any]:
+    yield from container
+    if isinstance(container, dict):
+        yield from container.values()
 
 
 def run_rule(clone: torch.optim.Optimizer) -> None:

@@ -57,6 +57,7 @@ class Stage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not _plain_step(self._optimizer):
             raise NotExpressible(f"{self._name}.step is wrapped by what may look at the real gradients and state")
         self._played = self._fell = False
+        self._refused: NotExpressible | None = None
         before[_HOOK] = self._enter
         after[_HOOK] = self._leave
         try:
@@ -90,7 +91,12 @@ class Stage(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _leave(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
+            content = self._optimizer.state, self._optimizer.param_groups
             self._swap_out()
+            if self._refused is not None:  # which the rule has caught
+                raise self._refused
+            if content[0] is not self._twin_states or type(content[1]) is not _Groups:
+                raise NotExpressible(f"{self._name}.step() replaces its state or its groups")
             self._read_states()
             self._write_groups()
             self._played = True
@@ -177,6 +183,8 @@ class Stage(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._states.append(state)
             if one.twin.grad is not one.gradient:
                 raise NotExpressible(f"{self._name}.step() replaces a parameter's gradient")
+            if not one.attributes_kept():
+                raise NotExpressible(f"{self._name}.step() changes attributes of a parameter")
         if self._twin_states:
             raise NotExpressible(f"{self._name}.step() keeps state that belongs to no parameter")
         tensors = [name for name, value in vars(self._optimizer).items() if isinstance(value, Tensor)]
@@ -220,7 +228,9 @@ class Stage(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         ledger = self._ledger
         if ledger is None:
-            raise NotExpressible(f"{self._name}.step() calls {facts.name} outside of its groups ({rule_line()})")
+            said = f"{self._name}.step() calls {facts.name} outside of its groups ({rule_line()})"
+            self._refused = NotExpressible(said)
+            raise self._refused
         if func is ITEM:
             answer = func(*args, **kwargs)
             ledger.item(args[0], answer)

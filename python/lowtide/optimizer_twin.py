@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -22,13 +23,29 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import Parameter
 
-from .optimizer_classes import StateWatch, layout_of, marks_of, own_entries, partition, place_of, state_form
+from .optimizer_classes import (
+    StateWatch,
+    layout_of,
+    marks_of,
+    own_entries,
+    partition,
+    place_of,
+    state_form,
+)
+from .optimizer_classes import (
+    gradient_strides as layout_of_gradient,
+)
 from .optimizer_probe import probe
+from .optimizer_proof import Performed, prove_apart
+from .optimizer_reach import RuleReach
 from .optimizer_snapshot import Snapshot, containers_of, run_rule
 from .optimizer_stage import Stage
+from .optimizer_stock import is_stock
 from .update_ledger import Ledger, NotExpressible, Number
 from .update_lives import held_over
 from .update_template import Rehearsed, Subject, UpdateTemplate, trace_update
+
+_MOST_LOOKS = 32  # at what a rule reaches, because that has changed
 
 __all__ = ["NotExpressible", "Number", "OptimizerTwin", "TwinRun", "UpdateTemplate"]
 
@@ -46,6 +63,9 @@ class OptimizerTwin:
         self._layouts: dict[Hashable, int] = {}
         self._proven: set[int] = set()
         self._templates: dict[Hashable, UpdateTemplate] = {}
+        self.reach: RuleReach | None = None  # of rules that are not PyTorch's own
+        self._runs = 0
+        self._looks = 0
         self._refresh()
         self._prove(self._snapshot())
 
@@ -57,10 +77,20 @@ class OptimizerTwin:
         if probed:
             self._prove(before)
         try:
-            ledgers, states = self._stage.perform()
+            with self.rule_watched():
+                ledgers, states = self._stage.perform()
+            if self.reach is not None and before.new_tensors():
+                name = type(self.optimizer).__name__
+                raise NotExpressible(f"{name}.step() keeps tensors in a list, dict or set on the optimizer")
             structures = tuple(map(self._number_of, ledgers))
-            if not probed and not self._proven.issuperset(structures):
+            new = not self._proven.issuperset(structures)
+            if new and not probed:
                 self._prove(before)
+            self._runs += 1
+            due = self._runs.bit_count() == 1  # less and less often: 1, 2, 4, 8, ...
+            if self.reach is not None and (probed or new or due):
+                with self.rule_watched():
+                    prove_apart(before, Performed(self.classes, ledgers, states), also_far=probed or new)
         except BaseException:
             before.restore()
             raise
@@ -69,9 +99,29 @@ class OptimizerTwin:
 
     def refresh_if_changed(self) -> bool:
         """Sorts the parameters into classes again if the user has touched groups or state; says whether it did."""
-        if not self._stale and not self._watch.changed():
+        if not self._stale and not self._watch.changed() and not self._surroundings_changed():
             return False
         self._refresh()
+        return True
+
+    def rule_watched(self) -> AbstractContextManager[None]:
+        """Around any run of the rule: what it changes beyond the optimizer is put back and refused."""
+        return nullcontext() if self.reach is None else self.reach.kept()
+
+    def settle(self) -> None:
+        """After a step: what it has changed is known."""
+        if not self._stale:
+            self._watch.settle()
+        if self.reach is not None:
+            self.reach.settle()
+
+    def _surroundings_changed(self) -> bool:
+        if self.reach is None or not self.reach.changed():
+            return False
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            name = type(self.optimizer).__name__
+            raise NotExpressible(f"{name}.step() reaches what changes too often to be proven anew each time")
         return True
 
     def _refresh(self) -> None:
@@ -79,23 +129,34 @@ class OptimizerTwin:
         for key, value in self.optimizer.state.items():
             if not isinstance(key, Tensor) or not isinstance(value, dict):
                 raise NotExpressible(f"{name} keeps state {key!r} that belongs to no parameter")
-        self.classes = partition(self.optimizer, self.updated, self._data_state)
+        self.stock = is_stock(self.optimizer)
+        if self.stock:
+            self.reach = None
+        elif self.reach is None:
+            self.reach = RuleReach(self.optimizer)
+        self.classes = partition(self.optimizer, self.updated, self._data_state, stock=self.stock)
         self.class_of = {id(member): place for place, one in enumerate(self.classes) for member in one.members}
         missing = [parameter for parameter in self.updated if id(parameter) not in self.class_of]
         if missing:
             raise NotExpressible(f"a parameter of shape {tuple(missing[0].shape)} is in no group of {name}")
         self._layout = _number(self._layouts, layout_of(self.optimizer, self.classes))
-        self._containers = containers_of(self.optimizer)
+        self._containers = containers_of(self.optimizer) if self.stock else None
         self._stage = Stage(self.optimizer, self.classes)
         self._watch = StateWatch(self.optimizer, self.classes)
         self._stale = False
         self._unproven = True
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot(self.optimizer, self._containers)
+        known = self._containers
+        return Snapshot(self.optimizer, containers_of(self.optimizer) if known is None else known)
 
     def _prove(self, before: Snapshot) -> None:
-        found = probe(before, self.classes)
+        now = self._snapshot()
+        try:
+            with self.rule_watched():
+                found = probe(before, self.classes)
+        finally:
+            now.restore()  # a rule may know the optimizer by another name than `self`
         self._stale = self._stale or not found <= self._data_state  # to be sorted as data from the next run on
         self._data_state |= found
         self._unproven = False
@@ -142,11 +203,12 @@ class TwinRun:
         place = self._class_of[id(parameter)]
         one, group = self._classes[place], self._before.groups[self._classes[place].group][1]
         state = self._before.optimizer.state.get(parameter)
-        strides = tuple(_gradient_strides(parameter) if gradient_strides is None else gradient_strides)
+        strides = tuple(layout_of_gradient(parameter) if gradient_strides is None else gradient_strides)
         at = place_of(parameter, group)
+        marks = () if self._twin.stock else marks_of(parameter, group, at)
         switches = tuple((key, value) for key, value in group.items() if isinstance(value, (bool, str)))
         form = (tuple(parameter.shape), parameter.stride(), strides, parameter.dtype, state_form(state))
-        key = (self._structures[place], one.group, switches, marks_of(parameter, group, at), form)
+        key = (self._structures[place], one.group, switches, marks, form)
         template = self._twin._templates.get(key)
         if template is None:
             self._check_open("trace an update")
@@ -154,10 +216,11 @@ class TwinRun:
             twin_state = one.state_now(self._before.optimizer.state)
             twin = Subject(one.twin, one.twin.stride(), twin_state, one.own_entries)
             rehearsed = Rehearsed(
-                one.group, ledger.structure[0], tuple(ledger.structure), ledger.numbers, ledger.items, twin
+                one.group, ledger.structure[0], tuple(ledger.structure), ledger.numbers, ledger.items, twin, one.stock
             )
-            subject = Subject(parameter, strides, state, own_entries(group, at))
-            template = trace_update(self._before, rehearsed, subject, self._twin._fake_mode)
+            subject = Subject(parameter, strides, state, self._own_entries(group, at))
+            with self._twin.rule_watched():
+                template = trace_update(self._before, rehearsed, subject, self._twin._fake_mode)
             self._twin._templates[key] = template
         return template, self._first[place]
 
@@ -173,11 +236,13 @@ class TwinRun:
         """Runs the user's rule itself on one parameter, for a rule that has no template for it."""
         optimizer = self._before.optimizer
         group = self._before.groups[self._classes[self._class_of[id(parameter)]].group][1]
-        own = own_entries(group, place_of(parameter, group))
+        own = self._own_entries(group, place_of(parameter, group))
         state: dict[Tensor, dict[str, Any]] = {}
         if parameter in optimizer.state:
             state[parameter] = optimizer.state[parameter]
-        clone = self._before.clone([{**group, **own, "params": [parameter]}], state)
+        shown = {**group, **own, "params": [parameter]}
+        index = self._classes[self._class_of[id(parameter)]].group
+        clone = self._before.clone(self._before.groups_with(index, shown, stock=self._twin.stock), state)
         kept, parameter.grad = parameter.grad, gradient
         try:
             run_rule(clone)
@@ -217,14 +282,16 @@ class TwinRun:
                 if id(parameter) in newcomers:
                     optimizer.state[parameter] = optimizer.state.pop(parameter)
         twin._stale = twin._stale or bool(self._by_rule)
-        if not twin._stale:
-            twin._watch.settle()
+        twin.settle()
 
     def rollback(self) -> None:
         """The program failed before any update: attributes, groups and Python state are as before the run."""
         self._check_open("roll back")
         self._open = False
         self._before.restore()
+
+    def _own_entries(self, group: dict[str, Any], place: int) -> dict[str, list[Any]]:
+        return {} if self._twin.stock else own_entries(group, place)
 
     def _check_open(self, what: str) -> None:
         if not self._open:
@@ -252,13 +319,6 @@ def _check_step(optimizer: torch.optim.Optimizer) -> None:
     ]
     if required:
         raise NotExpressible(f"{type(optimizer).__name__}.step() needs {', '.join(required)}: it cannot run on its own")
-
-
-def _gradient_strides(parameter: Parameter) -> tuple[int, ...]:
-    # Autograd's layout contract: as the parameter where it is dense, else row-major.
-    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
-        return parameter.stride()
-    return torch.empty(parameter.shape, device="meta").stride()
 
 
 def _number(table: dict[Hashable, int], entry: Hashable) -> int:

@@ -1,4 +1,4 @@
-"""Stand-ins for arguments that a capture must not depend on.
+"""Stand-ins for what a capture must not depend on: arguments that may change, what an update rule returns.
 
 An object that can change unnoticed (an array, a picture, a list of file names that is another one at each call) may be
 in a batch as long as the step does nothing with it but hand it on.
@@ -16,9 +16,8 @@ class Sealed:
 
     __slots__ = ("_refusal",)
 
-    def __init__(self, name: str, value: Any) -> None:
-        said = f"the step uses {name}, a {type(value).__qualname__}, which can change unnoticed"
-        object.__setattr__(self, "_refusal", f"{said}; pass numbers and tensors, or let the function close over it")
+    def __init__(self, refusal: str) -> None:
+        object.__setattr__(self, "_refusal", refusal)
 
     def __getattribute__(self, name: str) -> Any:
         raise CaptureError(object.__getattribute__(self, "_refusal"))
@@ -26,6 +25,12 @@ class Sealed:
 
 def _refuse(self: Sealed, *_args: Any, **_kwargs: Any) -> Any:
     raise CaptureError(object.__getattribute__(self, "_refusal"))
+
+
+def sealed_argument(name: str, value: Any) -> Sealed:
+    """Stands in for an argument that is no tensor and may change."""
+    said = f"the step uses {name}, a {type(value).__qualname__}, which can change unnoticed"
+    return Sealed(f"{said}; pass numbers and tensors, or let the function close over it")
 
 
 _OPERATORS = (

@@ -18,6 +18,7 @@ from .autocast_casts import Cast, cast_now
 from .errors import CaptureError, LowtideError, add_note
 from .explaining import CaptureRecord
 from .interrupts import signals_held
+from .late_update import shares_gradients, step_late
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .opaque_update import OPAQUE_UPDATE, forget_rule, register_rule
@@ -135,6 +136,7 @@ class CapturedStep:
                 self._twins[mark.optimizer] = OptimizerTwin(optimizers[mark.optimizer], updated)
             except NotExpressible as error:
                 self._step_eagerly(mark, str(error))
+        self._keep_order_of_updates()
         self._variants: dict[Hashable, Variant] = {}
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
         if not keep_grads:
@@ -171,15 +173,14 @@ class CapturedStep:
             tensor = shared.find() if shared.written else None
             if tensor is not None:  # autograd outside must notice, whichever of its tensors it knows
                 torch.autograd.graph.increment_version(tensor)
-        result = self._deliver(variant, outputs, leaves)
-        for run in runs.values():
-            run.commit()
+        result = self._deliver(variant, runs, outputs, leaves)
         self._account(variant, runs, taken)
         return result
 
     def _rehearse(self) -> tuple[dict[int, TwinRun], Variant]:
         """Runs the twins and finds their variant; if a rule turns out inexpressible, updates are eager from now on."""
         while True:
+            self._keep_states_apart()
             runs: dict[int, TwinRun] = {}
             try:
                 for index, twin in self._twins.items():
@@ -190,20 +191,54 @@ class CapturedStep:
                 if not isinstance(error, NotExpressible):
                     raise
                 for mark in self.tape.updates:
-                    if mark.optimizer in self._twins:
+                    if mark.optimizer in self._twins and mark.optimizer not in runs:
                         self._step_eagerly(mark, str(error))
+                        break  # the first that has no run is the one that refused
+                else:
+                    raise
+                self._keep_order_of_updates()
 
     def _step_eagerly(self, mark: UpdateMark, reason: str) -> None:
         check_last(self.tape, mark)
         self._twins.pop(mark.optimizer, None)
         self.eager_updates[mark.optimizer] = reason
 
+    def _keep_states_apart(self) -> None:
+        """State that two optimizers share, after `load_state_dict` of one with the other's, is left to themselves."""
+        if len(self._twins) < 2 or not any([twin.refresh_if_changed() for twin in self._twins.values()]):
+            return
+        keepers: dict[int, int] = {}
+        for mark in self.tape.updates:
+            for state in self.optimizers[mark.optimizer].state.values():
+                for value in state.values():
+                    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                        keeper = keepers.setdefault(value.untyped_storage()._cdata, mark.optimizer)
+                        if keeper != mark.optimizer:
+                            self._step_all_eagerly("it shares state with another optimizer")
+                            return
+
+    def _step_all_eagerly(self, reason: str) -> None:
+        for mark in self.tape.updates:
+            if mark.optimizer in self._twins:
+                self._step_eagerly(mark, reason)
+
+    def _keep_order_of_updates(self) -> None:
+        """Whoever updates the same parameters after an optimizer that steps eagerly does so as well."""
+        for index, mark in enumerate(self.tape.updates):
+            if mark.optimizer in self.eager_updates:
+                for later in self.tape.updates[index + 1 :]:
+                    if later.optimizer in self._twins and shares_gradients(mark, later):
+                        other = type(self.optimizers[mark.optimizer]).__name__
+                        self._step_eagerly(later, f"it updates parameters of {other}, which runs eagerly before it")
+
     def _drop_entry_gradients(self) -> None:
         if self.tape.any_gradients:
             for name in self.tape.new_gradients:
                 self.tape.parameters[name].grad = None
 
-    def _deliver(self, variant: Variant, outputs: Sequence[torch.Tensor], given: Sequence[Any]) -> tuple[Any, Any]:
+    def _deliver(
+        self, variant: Variant, runs: dict[int, TwinRun], outputs: Sequence[torch.Tensor], given: Sequence[Any]
+    ) -> tuple[Any, Any]:
         remaining = iter(outputs)
         leaves: list[Any] = []
         owned: list[tuple[int, Own]] = []
@@ -225,13 +260,12 @@ class CapturedStep:
             self.optimizers[index].state[self.tape.parameters[name]][key] = next(remaining)
         for index, name, key in variant.lowered.dropped_state:
             self.optimizers[index].state[self.tape.parameters[name]].pop(key, None)
-        for _, name in variant.lowered.late_gradients:
-            gradients.setdefault(name, self.tape.parameters[name].grad)
-            self.tape.parameters[name].grad = next(remaining)
-        for index in self.eager_updates:
-            self.optimizers[index].step()
-        for name, gradient in gradients.items():
-            self.tape.parameters[name].grad = gradient
+        late: dict[int, dict[str, torch.Tensor | None]] = {index: {} for index in self.eager_updates}
+        for index, name in variant.lowered.late_gradients:
+            late[index][name] = next(remaining)
+        for run in runs.values():
+            run.commit()
+        step_late(self.tape, self.optimizers, late, gradients)
         for index, one in owned:
             leaves[index] = self._finder(Root(one.kind, one.name))()
         result, changed = self.tape.result_structure.unflatten(leaves)

@@ -60,7 +60,8 @@ class Surroundings:
         self._states: list[tuple[tuple[int, ...], list[Place]]] = []  # by key
         self._buffer_numbers: dict[int, int] = {}
         self._watch: _core.Watch | None = None
-        self._key = -1
+        self._key = self._frozen_at = -1
+        self._frozen: list[torch.nn.Parameter] = []
         self._walk_now()
 
     # -- the guard -----------------------------------------------------------------------------------------------------
@@ -84,6 +85,13 @@ class Surroundings:
     def gradients(self) -> tuple[bool, ...]:
         """Which parameters have a gradient now."""
         return tuple([parameter.grad is not None for parameter in self._parameters.values()])
+
+    def frozen_gradients(self) -> tuple[bool, ...]:
+        """Which of the parameters that require no gradient have one now."""
+        if self._frozen_at != self._key:
+            self._frozen = [parameter for parameter in self._parameters.values() if not parameter.requires_grad]
+            self._frozen_at = self._key
+        return tuple([parameter.grad is not None for parameter in self._frozen])
 
     @property
     def foreign_optimizers(self) -> list[torch.optim.Optimizer]:

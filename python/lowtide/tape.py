@@ -26,10 +26,11 @@ from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
 from .errors import CaptureError
 from .guards import plain_key
 from .interrupts import signals_held
+from .optimizer_stock import is_stock
 from .profiles import positional
 from .random_watch import RandomWatch, random_state_kept
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers
-from .sealed import Sealed
+from .sealed import Sealed, sealed_argument
 from .sources import user_line_of
 from .structure import Structure, argument_names, flatten
 from .surroundings import Surroundings
@@ -224,7 +225,8 @@ class _Capture:
             if id(leaf) in known or (not isinstance(leaf, torch.Tensor) and plain_key(leaf) is not None):
                 fakes.append(leaf)
                 continue
-            fakes.append(self._fake_input(index, leaf, name) if isinstance(leaf, torch.Tensor) else Sealed(name, leaf))
+            tensor = isinstance(leaf, torch.Tensor)
+            fakes.append(self._fake_input(index, leaf, name) if tensor else sealed_argument(name, leaf))
             self.given[id(fakes[-1])] = index
         self.fakes, self.argument_structure = fakes, structure
         fake_args, fake_kwargs = structure.unflatten(fakes)
@@ -333,8 +335,12 @@ class _Capture:
         own = [optimizer.__dict__.get("step") for optimizer in self.optimizers]
         names = {id(parameter): name for name, parameter in self.parameters.items()}
 
-        def marker(index: int, optimizer: torch.optim.Optimizer) -> Callable[..., None]:
-            def step(closure: Any = None) -> None:
+        def marker(index: int, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
+            name = type(optimizer).__name__
+            unknown = Sealed(f"the step uses what {name}.step() returns, which is known only after the step")
+            returned = None if is_stock(optimizer) else unknown
+
+            def step(closure: Any = None) -> Any:
                 if closure is not None:
                     raise CaptureError("optimizer.step(closure) cannot be planned")
                 if any(mark.optimizer == index for mark in self.updates):
@@ -352,12 +358,13 @@ class _Capture:
                 }
                 position = len(self.recorder.recording.calls)
                 self.updates.append(UpdateMark(position, index, gradients, groups, self.recorder.where()))
+                return returned
 
             return step
 
         try:
             for index, optimizer in enumerate(self.optimizers):
-                optimizer.step = marker(index, optimizer)  # type: ignore[method-assign, assignment]
+                optimizer.step = marker(index, optimizer)  # type: ignore[method-assign]
             yield
         finally:
             for optimizer, step in zip(self.optimizers, own, strict=True):

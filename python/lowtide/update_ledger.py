@@ -84,6 +84,14 @@ def facts_of(op: Any) -> OpFacts:
     return known
 
 
+_PLAIN = (int, float, bool, str, complex, type(None))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value cannot change and holds no tensor."""
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(is_plain, value)))
+
+
 class Ledger:
     """Structure and numbers of the calls that one class of parameters makes.
 
@@ -91,7 +99,7 @@ class Ledger:
     hyper-parameters), of which the first `data_roots` hold data rather than counters, then results.
     """
 
-    __slots__ = ("_held", "data_roots", "items", "known", "numbers", "optimizer", "structure")
+    __slots__ = ("_held", "data_roots", "items", "known", "numbers", "optimizer", "refused", "structure")
 
     def __init__(self, optimizer: str, origins: Hashable, roots: Iterable[Tensor], data_roots: int) -> None:
         self.optimizer = optimizer
@@ -100,6 +108,7 @@ class Ledger:
         self.structure: list[Any] = [origins]
         self.numbers: list[int | float] = []
         self.items: list[Any] = []
+        self.refused: NotExpressible | None = None  # even if the rule has caught it
         self._held: list[Any] = []  # an id is a name only while its tensor lives
 
     def call(self, facts: OpFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -170,6 +179,8 @@ class Ledger:
 
     def close(self, state: Mapping[str, Any] | None) -> None:
         """Ends the structure with the state that the rule leaves behind: which tensor each key holds."""
+        if self.refused is not None:
+            raise self.refused
         if state is None:
             self.structure.append(None)
             return
@@ -179,12 +190,15 @@ class Ledger:
                 if number is None:
                     raise self.refusal(f"puts a tensor of unknown origin into state {key!r}")
                 self.structure += (key, number)
-            else:
+            elif is_plain(value):
                 self.structure += (key, type(value))
+            else:
+                raise self.refusal(f"keeps a Python {type(value).__name__} in state {key!r}")
 
     def refusal(self, reason: str) -> NotExpressible:
         """The error for what the rule does right now."""
-        return NotExpressible(f"{self.optimizer}.step() {reason} ({rule_line()})")
+        self.refused = NotExpressible(f"{self.optimizer}.step() {reason} ({rule_line()})")
+        return self.refused
 
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep

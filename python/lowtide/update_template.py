@@ -52,6 +52,7 @@ class Rehearsed:
     numbers: list[int | float]
     items: list[Any]
     twin: Subject
+    stock: bool  # the rule is PyTorch's own
 
 
 @dataclass
@@ -92,8 +93,9 @@ class _Cast:
         self.state = {key: root(value, "state", key) for key, value in (subject.state or {}).items()}
         content = before.groups[rehearsed.group][1]
         group = {key: root(value, "hyper", key) for key, value in content.items() if key != "params"}
+        shown = {**group, **subject.own_entries, "params": [self.parameter]}
         self.clone = before.clone(
-            [{**group, **subject.own_entries, "params": [self.parameter]}],
+            before.groups_with(rehearsed.group, shown, stock=rehearsed.stock),
             {} if subject.state is None else {self.parameter: dict(self.state)},
         )
         for name, value in list(vars(self.clone).items()):

@@ -387,7 +387,7 @@ REFUSED: list[tuple[Callable[[Any], optim.Optimizer], str]] = [
     (Noisy, "draws random numbers with aten.randn_like"),
     (DataInCounter, "makes a value depend on data that it reads"),
     (Rebinding, "gives a parameter new memory"),
-    (Hoarding, "neither a parameter of its groups"),
+    (Hoarding, "reach parameters past its groups"),
     (SharedTensor, "writes a tensor that all parameters of a group share"),
     (PythonNoise, "draws random numbers from Python"),
     (optim.Adafactor, "reads a value that depends on data"),

@@ -534,7 +534,7 @@ def test_an_error_in_the_rule_restores_and_names_it() -> None:
     twin = ready(optimizer)
     groups, state = optimizer.param_groups, optimizer.state
     optimizer.param_groups[0]["lr"] = "fast"
-    with pytest.raises(NotExpressible, match=r"OldAdam.step\(\) fails on a parameter of one element"):
+    with pytest.raises(NotExpressible, match=r"OldAdam.step\(\) fails on parameters of one element"):
         twin.run()
     assert optimizer.param_groups is groups and optimizer.state is state and not state
     assert optimizer.calls == 0 and groups[0]["k"] == 0
