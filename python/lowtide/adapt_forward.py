@@ -1,23 +1,20 @@
-"""A block's forward pass, kept or dropped: what stands in for `forward` on the instances while a model is adapted.
-
-A dropped call is PyTorch's own checkpoint, not the reentrant one.
-"""
+"""What stands in for `forward` on the instances while a model is adapted, and when a call is left alone."""
 
 from __future__ import annotations
 
 import copy
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.autograd import forward_ad
+from torch.nn.utils import parametrize
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
-from .adapt_again import SecondRuns, WatchedRuns
-
-NOTHING: Any = nullcontext()
+_C: Any = torch._C
 
 
 class Forward:
@@ -32,7 +29,15 @@ class Forward:
         module.forward = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+        if torch.compiler.is_compiling():
+            return self.original(*args, **kwargs)
         return self._handle(self, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whoever takes it for a function finds what the original has."""
+        if name in ("original", "module"):
+            raise AttributeError(name)
+        return getattr(self.original, name)
 
     def remove(self) -> None:
         """Gives the module its own back."""
@@ -55,44 +60,32 @@ class Forward:
         return getattr, (self.module, "forward")
 
 
-def run_dropped(
-    forward: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    again: SecondRuns,
-    first: Any = NOTHING,
-) -> Any:
-    """Calls a block so that what it saves is dropped and made again."""
-    names = list(kwargs)
-
-    def call(*values: Any) -> Any:
-        return forward(*values[: len(args)], **dict(zip(names, values[len(args) :], strict=True)))
-
-    return _checkpoint(call, (*args, *kwargs.values()), again, first)
-
-
-def run_watched(again: WatchedRuns, first: Any = NOTHING) -> Any:
-    """The same for a block that nobody has seen running."""
-    return _checkpoint(again.call, (), again, first)
-
-
-def _checkpoint(call: Callable[..., Any], args: tuple[Any, ...], again: SecondRuns, first: Any) -> Any:
-    return checkpoint(call, *args, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: (first, again))
-
-
 def is_left_alone() -> bool:
     """Whether a block that is called now is kept as it is: nothing is saved, or the user decides about what is.
 
     That is so without gradients, under saved tensor hooks of the user's, among them a checkpoint's, where there can be
-    no such hooks, as in `torch.func.grad`, and in a backward pass, where a checkpoint of the user's runs again.
+    no such hooks, as in `torch.func.grad`, and in a backward pass, where a checkpoint of the user's runs again. It is
+    so under modes, transforms, tracers and caches, too, which would not be there in the second run.
     """
-    autograd: Any = torch._C._autograd
+    autograd: Any = _C._autograd
     return (
         not torch.is_grad_enabled()
         or not autograd._saved_tensors_hooks_is_enabled()
         or autograd._top_saved_tensors_default_hooks(True) is not None
-        or torch._C._current_graph_task_id() != -1
+        or _C._current_graph_task_id() != -1
+        or _C._len_torch_dispatch_stack() > 0
+        or (_C._len_torch_function_stack() > 0 and _has_mode_of_the_users())
+        or _C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+        or _C._get_tracing_state() is not None
+        or parametrize._cache_enabled > 0
     )
+
+
+def _has_mode_of_the_users() -> bool:
+    """Whether torch functions go through a mode other than that of a default device, which checkpoints know of."""
+    modes: list[object] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return any(not isinstance(mode, DeviceContext) for mode in modes)
 
 
 class Caches:

@@ -14,7 +14,7 @@ from torch.multiprocessing import reductions
 
 from . import _torch
 
-_WeakStorage: Any = reductions.StorageWeakRef
+weak_storage: Any = reductions.StorageWeakRef
 _is_gone: Any = torch.UntypedStorage._expired
 
 _BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
@@ -110,7 +110,7 @@ class Watched:
         for storage in storages_of(tensor):
             address = storage._cdata
             if address not in known and address not in self._storages:
-                self._storages[address] = (_WeakStorage(storage), storage.nbytes())
+                self._storages[address] = (weak_storage(storage), storage.nbytes())
 
     def leave_out(self, tensor: torch.Tensor) -> None:
         """Looks no longer after the storages behind the tensor."""

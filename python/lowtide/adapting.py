@@ -26,11 +26,13 @@ from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from . import _core
-from .adapt_again import Key, SecondRuns, WatchedRuns
 from .adapt_batch import Batch, Kind, Kinds, both_passes
 from .adapt_blocks import Wanted, find_blocks
+from .adapt_buffers import Key
 from .adapt_collect import Collector
-from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone, run_dropped, run_watched
+from .adapt_content import let_go_of_memory_left_behind
+from .adapt_drop import Drops
+from .adapt_forward import Caches, Forward, changes_what_it_is_given, is_left_alone
 from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, addresses_of, storage_bytes
 from .adapt_report import BatchRecord, History, draw
 from .adapt_rollback import Rollback
@@ -80,9 +82,10 @@ class Adapter:
         self._explicit = False
         self._in_run = False
         self._drop_all = False
+        self._plain = False  # the call of the model is left as it is
         self._results = Watched()  # of the last call of the model
         self._ordinary = 1.0  # share of batches of late: one backward pass each, on the path that was expected
-        self._drawing: dict[tuple[int, bool], bool] = {}  # blocks seen in training or not: do they draw from Python?
+        self._drops = Drops(self._leave_out, self._warn_once)
         self._changing: set[Key] = set()  # buffers that are changed in place
         self._warned: set[str] = set()
         self._trainable = [p for p in model.parameters() if p.requires_grad]
@@ -152,7 +155,7 @@ class Adapter:
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
         needed = done.peak + self._state_to_come()
-        if done.kind.planner is not None and done.kind.planner.observations:
+        if done.kind.planner is not None and done.kind.planner.plan(done.extents, self.budget_bytes).known:
             least = done.base - done.passing + done.kind.planner.least_peak(done.extents) + self._state_to_come()
             needed = min(needed, least)
         needed -= aside
@@ -225,10 +228,16 @@ class Adapter:
             return forward.original(*args, **kwargs)
         if is_left_alone():
             return self._run_aside(forward, args, kwargs)
-        before = None if self._in_run else Rollback(self.model, gradients=False, changing=self._changing)
+        before: Rollback | None = None
         self._caches.turn_off()
         try:
-            self._begin(args, kwargs)
+            try:
+                before = None if self._in_run else Rollback(self.model, gradients=False, changing=self._changing)
+                self._begin(args, kwargs)
+            except (InfeasibleError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:
+                return self._run_plainly(forward, args, kwargs, error)
             result = self._tried_twice(forward, args, kwargs, before)
         finally:
             self._caches.turn_on()
@@ -236,6 +245,16 @@ class Adapter:
             self._changing |= before.changed()
         self._returned(result)
         return result
+
+    def _run_plainly(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+        """A batch that cannot be planned is trained on as it would be without us."""
+        self._batch = None
+        self._warn_once(f"lowtide.adapt keeps everything: {type(error).__qualname__}: {error}")
+        self._plain = True
+        try:
+            return forward.original(*args, **kwargs)
+        finally:
+            self._plain = False
 
     def _returned(self, result: Any) -> None:
         batch = self._batch
@@ -282,7 +301,7 @@ class Adapter:
         return forward.original(*args, **kwargs)
 
     def _run_block(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if is_left_alone() or not self._has_gradient(forward.module, args, kwargs):
+        if self._plain or is_left_alone() or not self._has_gradient(forward.module, args, kwargs):
             return forward.original(*args, **kwargs)
         if changes_what_it_is_given(args, kwargs):
             self._warn_once(
@@ -291,59 +310,29 @@ class Adapter:
             )
             return forward.original(*args, **kwargs)
         batch = self._batch
+        block = self._index[id(forward.module)]
         if batch is None:
             self._warn_once(
                 "lowtide.adapt drops blocks that are called while no batch is under way: where the model itself is not "
                 "called, adapter.begin(*tensors) and adapter.end() say so"
             )
-            return self._drop(None, forward, args, kwargs)
-        block = self._index[id(forward.module)]
-        if self._is_dropped(batch, block):
-            batch.drops += 1
-            return self._drop(batch, forward, args, kwargs)
-        if batch.collector is None:
+        dropped = batch is None or self._is_dropped(batch, block)
+        again = self._drops.prepare(forward, args, kwargs) if dropped else None
+        if again is not None:
+            return self._drops.run(batch, block, forward, again, tensors_in((args, kwargs)))
+        if batch is None or batch.collector is None:
             return forward.original(*args, **kwargs)
         return batch.collector.run(block, lambda: forward.original(*args, **kwargs))
 
-    def _drop(self, batch: Batch | None, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        module = forward.module
-        block = self._index[id(module)]
-        draws = self._drawing.get((block, module.training))
-        collector = None if batch is None else batch.collector
-
-        def run(call: Callable[..., Any], again: SecondRuns) -> Any:
-            if collector is None:
-                return call(again)
-            return collector.run_dropped(
-                block, lambda first, second: call(again.around(second), first), tensors_in((args, kwargs))
-            )
-
-        if draws is not None:
-            seen = SecondRuns(module, draws=draws)
-            result = run(lambda again, *first: run_dropped(forward.original, args, kwargs, again, *first), seen)
-            changes = seen.changed()
-            if changes:
-                self._leave_out(forward, changes, "; gradients of this batch are not those of plain training")
-            return result
-        if batch is not None:
-            batch.watched = True
-        watched = WatchedRuns(module, forward.original, args, kwargs)
-        result = run(run_watched, watched)
-        self._drawing[block, module.training] = watched.draws
-        if watched.changes:
-            self._leave_out(forward, watched.changes, "")
-        return result
-
-    def _leave_out(self, forward: Forward, changed: list[str], consequence: str) -> None:
-        """Keeps a block from now on whose result depends on what its run before has changed."""
+    def _leave_out(self, forward: Forward) -> bool:
+        """Keeps a block from now on; whether it was not so before."""
+        if forward not in self._forwards:
+            return False
         forward.remove()
         self._forwards.remove(forward)
         self.blocks = {name: block for name, block in self.blocks.items() if block is not forward.module}
         self._kinds.clear()
-        self._warn_once(
-            f"lowtide.adapt keeps {type(forward.module).__qualname__}: it changes {', '.join(changed)} as it runs, and "
-            f"a second run would find something else{consequence}"
-        )
+        return True
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
@@ -369,6 +358,7 @@ class Adapter:
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._finish()
+        let_go_of_memory_left_behind()
         level, _ = self._memory.mark()
         began = time.perf_counter_ns()
         tensors = tensors_in((args, kwargs))
@@ -467,7 +457,7 @@ class Adapter:
     def _count(self, ordinary: bool) -> None:
         was = self._ordinary
         self._ordinary = _MEMORY * was + (1 - _MEMORY) * ordinary
-        if self._ordinary < _ORDINARY <= was:
+        if self._ordinary < _ORDINARY <= was and self.blocks:
             self._warn_once(
                 "lowtide.adapt cannot plan these batches, and drops everything: each call of the model is to be "
                 "followed by one backward pass through all of its blocks, and most batches are to take the same path "
