@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,8 @@ from .memory_guard import OFF, MemoryGuard
 from .opaque_update import OPAQUE_UPDATE
 from .profile_rows import OpProfile, Request
 from .profiles import DEFAULT, ProfileCache, signature_of, take_profile
-from .recorder import QUANTIZED, Ref
+from .recorder import QUANTIZED, Ref, is_pure
+from .scratch import Scratch
 from .update_template import Number
 
 
@@ -40,6 +42,7 @@ def profile_operators(
     signatures: list[str] = []
     profiles: list[OpProfile] = []
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
+    scratch = Scratch(number)
     random_state = torch.get_rng_state()
     try:
         for operator in lowered.operators:
@@ -47,10 +50,10 @@ def profile_operators(
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
             signature = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
-            profile = _known(operator, signature, cache, number) if can_run_alone(operator) else _assumed(operator)
+            profile = _known(operator, signature, cache, scratch) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
                 signals_held.look()
-                profile = _profile(operator, number)
+                profile = _profile(operator, [scratch.own(argument) for argument in operator.arguments], timed=True)
                 cache.put(signature, profile)
             if lowered.absent and any(ref.buffer in lowered.absent for ref in operator.reads()):
                 raise CaptureError(f"{operator.target} reads a result that is not there ({operator.where.source})")
@@ -113,30 +116,33 @@ def _assumed(operator: Operator) -> OpProfile:
     return OpProfile(tuple(Request(ref.extent(), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
 
 
-def _known(
-    operator: Operator, signature: str, cache: ProfileCache, number: Callable[[Number], int | float]
-) -> OpProfile | None:
+def _known(operator: Operator, signature: str, cache: ProfileCache, scratch: Scratch) -> OpProfile | None:
     """Its profile in the cache, if the operator does here what that says."""
     profile = cache.get(signature)
     if profile is None or cache.is_confirmed(signature, profile):
         return profile
-    signals_held.look()
     for _ in range(2):  # the first run in a process may set something up
-        behaviour = _profile(operator, number, timed=False).behaviour
-        if behaviour == profile.behaviour:
-            cache.confirm(signature, behaviour)
-            return profile
+        signals_held.look()
+        arguments = [_to_confirm(operator, argument, scratch) for argument in operator.arguments]
+        with contextlib.suppress(Exception):  # what is wrong with it is told where it is taken anew
+            if _profile(operator, arguments, timed=False).behaviour == profile.behaviour:
+                cache.confirm(signature, profile.behaviour)
+                return profile
     cache.forget(signature)
     return None
 
 
-def _profile(operator: Operator, number: Callable[[Number], int | float], *, timed: bool = True) -> OpProfile:
+def _to_confirm(operator: Operator, argument: Any, scratch: Scratch) -> tuple[str, Any]:
+    """Only of PyTorch's own operators it is known what they write."""
+    return scratch.lent(argument, operator.writes) if is_pure(operator.target) else scratch.own(argument)
+
+
+def _profile(operator: Operator, arguments: Sequence[tuple[str, Any]], *, timed: bool) -> OpProfile:
     try:
         with own_state_kept(operator.target):
             return take_profile(
-                operator.target, operator.arguments, operator.results, operator.made, operator.grad_mode, number,
-                timed=timed,
-            )  # fmt: skip
+                operator.target, arguments, operator.results, operator.made, operator.grad_mode, timed=timed
+            )
     except CaptureError as error:
         raise CaptureError(f"{error} ({operator.where.source})") from error
 

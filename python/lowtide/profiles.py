@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,7 @@ class ProfileCache:
 def _environment(switches: tuple[Hashable, ...]) -> str:
     built = f"torch {torch.__version__} {torch.version.git_version} {torch.backends.cpu.get_cpu_capability()}"
     set_to = ", ".join(f"{name} {value}" for name, value in zip(SWITCH_NAMES, switches, strict=True))
-    return f"8 {built}: {set_to}"
+    return f"9 {built}: {set_to}"
 
 
 def signature_of(
@@ -230,23 +230,21 @@ def _describe(argument: Any) -> str:
 
 def take_profile(
     target: torch._ops.OpOverload,
-    arguments: Sequence[Any],
+    arguments: Sequence[tuple[str, Any]],
     results: Sequence[Ref | None],
     made: Sequence[bool],
     grad_mode: bool,
-    number: Callable[[Any], int | float],
     *,
-    timed: bool = True,
+    timed: bool,
 ) -> OpProfile:
-    """Runs the call alone on scratch tensors: often enough to time it, or once.
+    """Runs the call alone: often enough to time it, or once.
 
-    `arguments` follow the schema, `made[i]` says whether result i has a storage of its own, `number` gives a value for
-    a lifted number. Raises `CaptureError` when the real results are of another kind than the capture says.
+    `arguments` are scratch and follow the schema, `made[i]` says whether result i has a storage of its own. Raises
+    `CaptureError` when the real results are of another kind than the capture says.
     """
     schema = target._schema
-    scratch = [_scratch(argument, number) for argument in arguments]
     timed_runs = TIMED_RUNS if timed else 0
-    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, scratch, timed_runs, grad_mode)
+    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, arguments, timed_runs, grad_mode)
     corrections: list[Correction] = []
     for index, (ref, tensor) in enumerate(zip(results, real, strict=False)):
         if ref is None or not made[index]:
@@ -269,26 +267,6 @@ def take_profile(
 def _shares(results: Sequence[torch.Tensor], index: int) -> bool:
     storage = results[index].untyped_storage().data_ptr()
     return any(t is not None and t.untyped_storage().data_ptr() == storage for t in results[:index])
-
-
-def _scratch(argument: Any, number: Callable[[Any], int | float]) -> tuple[str, Any]:
-    if argument is DEFAULT:
-        return ("default", None)
-    return ("constant", _scratch_value(argument, number))
-
-
-def _scratch_value(argument: Any, number: Callable[[Any], int | float]) -> Any:
-    if isinstance(argument, Ref):
-        # Zeros are a valid index and a valid class; one half is a valid probability and divides.
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(argument.sizes, argument.strides, strict=True))
-        fill = 0.5 if argument.dtype.is_floating_point else 0
-        base = torch.full((max(extent, 0),), fill, dtype=argument.dtype)
-        return base.as_strided(argument.sizes, argument.strides)
-    if isinstance(argument, (list, tuple)):
-        return [_scratch_value(item, number) for item in argument]
-    if isinstance(argument, Number):
-        return number(argument)
-    return argument
 
 
 class _Default:
