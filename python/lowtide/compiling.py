@@ -29,8 +29,10 @@ from .cache_directory import CacheDirectory, default_directory
 from .capturing import optimizers_of
 from .errors import CaptureError, InfeasibleError, add_note
 from .explaining import CaptureRecord, count, describe, explain_captures, explain_miss
+from .fallback import Fallback, is_for_the_caller, reason_of
 from .guards import Guards, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .interrupts import signals_held
+from .leftovers import FilledCaches
 from .memory_guard import OFF, chosen_guard
 from .plan_cache import PlanCache
 from .planning import read_latency_budget, read_memory_budget
@@ -45,6 +47,7 @@ from .tape import capture_step
 
 MAX_CAPTURES = 8
 _BESIDE_THE_PLAN = 64 * 1024  # bytes: no step has more outside its plan, scalars most of them
+_SPARE_BYTES = 16 << 20  # that a first run may take beside its plan, where there is no budget
 
 # One step at a time: all programs share one arena, and the optimizer's twin stands in for its parameters meanwhile.
 _running = threading.RLock()
@@ -94,7 +97,7 @@ class CompiledStep:
         memory_budget: int | float | str | None,
         latency_budget: int | float | str | None,
         keep_grads: bool | None,
-        on_unsupported: str,
+        on_unsupported: str | None,
     ) -> None:
         functools.update_wrapper(self, function)
         _torch.install_allocator()
@@ -108,14 +111,18 @@ class CompiledStep:
         self._memory_budget = read_memory_budget(memory_budget)
         self._latency_ns = read_latency_budget(latency_budget)
         self._keep_grads = keep_grads is not False
-        self._on_unsupported = on_unsupported
+        budgets = {"memory_budget": memory_budget, "latency_budget": latency_budget}
+        given = [name for name, budget in budgets.items() if budget is not None]
+        self._fallback = Fallback(_name_of(function), on_unsupported, given)
         self._guard = chosen_guard()
         self._surroundings: Surroundings | None = None  # looked at from the first call on
+        self._filled = FilledCaches()
         self._cache = ProfileCache()
         self._plans = PlanCache(CacheDirectory(default_directory()).below("plans"))
         self._captures: dict[Hashable, CapturedStep] = {}
         self._unsupported: str | None = None
         self._current: CapturedStep | None = None
+        self._tried: CapturedStep | None = None  # by the call that is being made
         self._closed = False
         self._records: list[CaptureRecord] = []  # of all captures ever made
         self._stale = ""  # why captures have been dropped, until one is made again
@@ -129,44 +136,30 @@ class CompiledStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step; gives what the function gives."""
-        if self._closed or self._unsupported is not None or _is_capturing() or self._waits_for_shapes():
+        idle = self._closed or self._unsupported is not None or _is_capturing() or self._waits_for_shapes()
+        around = "" if idle else must_stay_eager()
+        if idle or around:
+            self._allow_eager(around)
             self._eager_calls += 1
-            return self._function(*args, **kwargs)
-        around = must_stay_eager()
-        if around:
-            self._eager_calls += 1
-            self._warn_around(around)
             return self._function(*args, **kwargs)
         with _running, signals_held, active_replay.paused():
-            watch = Stopwatch()
-            leaves, structure = flatten((args, kwargs))
-            sharing: Sharing = ()
-            for _ in range(3):  # a stale binding is captured again, once, and so are arguments that share memory
-                try:
-                    step = self._step_for(leaves, structure, args, kwargs, sharing)
-                    result, changed = self._run(step, leaves)
-                    if changed is not None:
-                        assign((args, kwargs), changed)
-                    step.settle(watch.read())
-                    return result
-                except StaleBinding as error:
-                    self._drop_captures()
-                    sharing, reason = (), str(error)
-                    self._stale = reason
-                except SharedMemory as error:
-                    sharing, reason = error.sharing, str(error)
-                except RunsEager as error:
-                    around = str(error)
-                    break
-                except CaptureError as error:
-                    reason = str(error)
-                    break
+            try:
+                return self._run_planned(args, kwargs)
+            except RunsEager as error:
+                around = str(error)
+            except Exception as error:
+                if is_for_the_caller(error) or self._has_begun():
+                    raise
+                reason = reason_of(error)
+                if self._fallback.refuses:
+                    cause = error.__cause__ if isinstance(error, CaptureError) else error
+                    raise self._fallback.refusal(reason) from cause
+            finally:
+                self._tried = None
         if around:
+            self._allow_eager(around)
             self._eager_calls += 1
-            self._warn_around(around)
             return self._function(*args, **kwargs)
-        if self._on_unsupported == "raise":
-            raise CaptureError(reason)
         result = self._function(*args, **kwargs)  # if this fails as well, the fault is the call's
         self._give_up(reason)
         return result
@@ -176,6 +169,54 @@ class CompiledStep:
         if self._lazy:
             self._lazy = any(map(is_lazy, (*self._model.parameters(), *self._model.buffers())))
         return self._lazy or torch.compiler.is_dynamo_compiling()
+
+    def _allow_eager(self, around: str) -> None:
+        """Before a call that runs eager, though nothing has failed: budgets are refused or, as modes are, told of."""
+        if _is_capturing():
+            reason = " in another step that is being captured"
+        elif around:
+            reason = f" under {around}, which must see the function itself at work"
+            if around not in self._around:
+                self._around.append(around)
+        else:
+            reason = f": {self._why_idle()}"
+        if self._fallback.not_kept and self._fallback.refuses:
+            raise self._fallback.refusal(f"{_name_of(self._function)} is called{reason}")
+        if around or self._fallback.not_kept:
+            self._fallback.say(reason, stacklevel=3)
+
+    def _run_planned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watch = Stopwatch()
+        leaves, structure = flatten((args, kwargs))
+        sharing: Sharing = ()
+        reason = ""
+        for _ in range(3):  # a stale binding is captured again, once, and so are arguments that share memory
+            try:
+                step = self._tried = self._step_for(leaves, structure, args, kwargs, sharing)
+                result, changed = self._run(step, leaves)
+                break
+            except StaleBinding as error:
+                self._drop_captures()
+                sharing, reason = (), str(error)
+                self._stale = reason
+            except SharedMemory as error:
+                sharing, reason = error.sharing, str(error)
+        else:
+            raise CaptureError(reason)
+        if changed is not None:
+            assign((args, kwargs), changed)
+        step.settle(watch.read())
+        return result
+
+    def _has_begun(self) -> bool:
+        """Whether the step that failed has done something that is not undone, or must not be done eagerly instead."""
+        step = self._tried
+        return step is not None and step.begun and (self._fallback.refuses or not step.undone)
+
+    def _why_idle(self) -> str:
+        if self._closed:
+            return "it was closed"
+        return self._unsupported or "its model learns shapes from this call, or torch.compile is at work"
 
     def _run(self, step: CapturedStep, leaves: Sequence[Any]) -> tuple[Any, Any]:
         result = step.run(leaves)
@@ -204,6 +245,9 @@ class CompiledStep:
     ) -> CapturedStep:
         if self._surroundings is None:
             self._surroundings = Surroundings(self._function, self._model, self._optimizers)
+        if not self._filled.intact():
+            self._filled.forget()
+            raise StaleBinding("a cache that the step had filled holds something else")
         around = self._surroundings.read()
         arguments = read_arguments(leaves, self._surroundings.names)
         frozen = self._surroundings.frozen_gradients()
@@ -231,14 +275,14 @@ class CompiledStep:
         try:
             tape = capture_step(
                 self._function, surroundings, self._model, self._optimizers, args, kwargs,
-                sharing_leaves(guards.sharing),
+                sharing_leaves(guards.sharing), self._filled,
             )  # fmt: skip
         finally:
             _capturing.active = False
         record = CaptureRecord(guards, names, reason, describe(guards, names, surroundings, tape.any_gradients))
         step = CapturedStep(
             tape, self._model, self._optimizers, self._cache, self._plan, record, keep_grads=self._keep_grads,
-            guard=self._guard,
+            guard=self._guard, spare_bytes=_SPARE_BYTES if self._memory_budget is None else _BESIDE_THE_PLAN // 4,
         )  # fmt: skip
         self._records.append(record)
         self._stale = ""
@@ -275,15 +319,10 @@ class CompiledStep:
             self._unsupported = reason
             self._eager_calls += 1
             self._drop_captures()
+            self._current = None
             self._surroundings = None
-        warnings.warn(f"lowtide: {_name_of(self._function)} runs eager: {reason}", RuntimeWarning, stacklevel=3)
-
-    def _warn_around(self, around: str) -> None:
-        if around in self._around:
-            return
-        self._around.append(around)
-        said = f"{_name_of(self._function)} runs eager under {around}, which must see the function itself at work"
-        warnings.warn(f"lowtide: {said}", RuntimeWarning, stacklevel=3)
+            self._filled.forget()
+        self._fallback.say(f": {reason}", stacklevel=3)
 
     def _warn_escape(self, escapes: Sequence[str]) -> None:
         new = [escape for escape in escapes if escape not in self._escapes]
@@ -338,8 +377,13 @@ class CompiledStep:
         }
 
     def summary(self) -> str:
-        """One line: eager's estimate, what is planned, time, captures and misses."""
+        """One line: eager's estimate, what is planned, time, captures and misses; or why it runs eager."""
         s = self.stats()
+        if self._unsupported is not None:
+            return f"lowtide: {self._fallback.describe(f': {self._unsupported}')}; {_calls(s)}"
+        if self.plan is None:
+            state = "was closed" if self._closed else "has no plan yet"
+            return f"lowtide: {_name_of(self._function)} {state}; {_calls(s)}"
         kept = f", {_mib(s['gradient_bytes'])} of it kept in .grad" if s["gradient_bytes"] else ""
         outside = f" and {s['outside_seconds'] * 1e3:.1f} ms outside of them" if s["outside_seconds"] else ""
         return (
@@ -421,6 +465,7 @@ class CompiledStep:
             self._drop_captures()
             self._current = None
             self._surroundings = None
+            self._filled.forget()
 
 
 def _close_all() -> None:
@@ -455,6 +500,10 @@ def _is_capturing() -> bool:
     return getattr(_capturing, "active", False)
 
 
+def _calls(stats: Stats) -> str:
+    return f"{count(stats['calls'], 'planned call')}, {count(stats['eager_calls'], 'eager call')}"
+
+
 def _mib(size: int) -> str:
     return f"{size / 2**20:.1f} MiB"
 
@@ -478,22 +527,25 @@ def compile(
     memory_budget: int | float | str | None = None,
     latency_budget: int | float | str | None = None,
     keep_grads: bool | None = None,
-    on_unsupported: str = "eager",
+    on_unsupported: str | None = None,
 ) -> Any:
     """Gives a callable like `function` whose steps run planned, from one arena, with the same numbers bit for bit.
 
     `function` is the step as you wrote it, over the stock `model` and `optimizer` (or several). `memory_budget` is
     bytes, text ("6GiB") or a share of what eager needs (0.6); `latency_budget` is milliseconds or text ("20ms"), for
     the whole step once it is known what that takes outside its operators.
-    `keep_grads=False` frees gradients as soon as they are used even if the function leaves `.grad` set. What cannot be
-    captured runs eager with one warning that says why, or raises with `on_unsupported="raise"`. Without `function` it
-    is a decorator.
+    `keep_grads=False` frees gradients as soon as they are used even if the function leaves `.grad` set. Without
+    `function` it is a decorator.
+
+    What cannot be planned runs eager, with one warning that says why. Given a budget it raises `CaptureError` instead,
+    because eager code keeps no budget. `on_unsupported="eager"` lets it run eager then too, and the warning says that
+    the budget is not kept; `on_unsupported="raise"` always raises.
 
         step = lowtide.compile(train_step, model=model, optimizer=optimizer)
         loss = step(batch)
     """
-    if on_unsupported not in ("eager", "raise"):
-        raise ValueError(f'on_unsupported is "eager" or "raise", not {on_unsupported!r}')
+    if on_unsupported not in (None, "eager", "raise"):
+        raise ValueError(f'on_unsupported: expected "eager", "raise" or None, got {on_unsupported!r}')
     if function is None:
         return functools.partial(
             compile, model=model, optimizer=optimizer, memory_budget=memory_budget, latency_budget=latency_budget,

@@ -35,6 +35,7 @@ class SignalsHeld:
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}  # those of the user, while held
         self._waiting: list[int] = []  # signals that have arrived
         self._in_users_code = False
+        self._raised: BaseException | None = None
 
     def __enter__(self) -> None:
         if not _on_main_thread():
@@ -59,14 +60,18 @@ class SignalsHeld:
             return
         self._depth -= 1
         if self._depth == 0:
+            self._raised = None
             self._give_back()
             self._deliver()
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether this is what a signal's handler has raised: it goes to the caller, whatever it is."""
+        return error is self._raised and _on_main_thread()
 
     def look(self) -> None:
         """Answers the signals that have arrived: raises what their handlers raise."""
         if self._waiting and _on_main_thread():
-            number = self._waiting.pop(0)
-            self._handlers[number](number, sys._getframe(1))
+            self._answer(self._waiting.pop(0), sys._getframe(1))
 
     @property
     def lookout(self) -> Callable[[], None] | None:
@@ -87,9 +92,16 @@ class SignalsHeld:
 
     def _arrive(self, number: int, frame: FrameType | None) -> None:
         if self._in_users_code and frame is not None and not is_library_file(frame.f_code.co_filename):
-            self._handlers[number](number, frame)
+            self._answer(number, frame)
         else:
             self._waiting.append(number)
+
+    def _answer(self, number: int, frame: FrameType) -> None:
+        try:
+            self._handlers[number](number, frame)
+        except BaseException as error:
+            self._raised = error
+            raise
 
     # A handler may raise as soon as it is back in its place: what is left is done on the way out.
 

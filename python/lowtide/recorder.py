@@ -7,6 +7,7 @@ steals a gradient, who clones it) are those that eager would have made.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -165,7 +166,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.random = random
         self.recording = Recording()
         self.module_stack: list[str] = []
-        self.made: list[tuple[Any, int]] = []  # a weak reference to each tensor made, and the call that made it
+        self.made: list[tuple[weakref.ref[torch.Tensor], int]] = []  # each fake, and the call that made it or -1
+        self.found_gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # of other leaves than parameters
         self._answers = None if item_answers is None else list(item_answers)
         self._buffer_of: dict[int, int] = {}
         self._root_fakes: dict[
@@ -188,6 +190,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The fake stand-in of a tensor that exists before the step; its storage becomes a named buffer."""
         with _disable_current_modes():
             fake = self._fake_of(real)
+        if fake is not real and id(fake) not in self._root_fakes:
+            self.made.append((weakref.ref(fake), -1))
         self._root_fakes[id(fake)] = fake
         self._buffer(fake, root=real, name=name, role=role)
         return fake
@@ -195,6 +199,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def add_fake_root(self, fake: torch.Tensor, name: str, role: str) -> None:
         """Names the storage of a tensor that is fake already."""
         self._buffer(fake, root=None, name=name, role=role)
+
+    def let_go(self) -> None:
+        """The recording is done: real tensors need no stand-ins any more."""
+        self._root_fakes.clear()
+        self.found_gradients.clear()
 
     def forbid(self, fake: torch.Tensor, name: str, error: type[Exception]) -> None:
         """Raises `error` if anything uses this tensor."""
@@ -246,7 +255,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(tree, torch.Tensor):
             if isinstance(tree, FakeTensor) and tree.untyped_storage()._cdata in self._buffer_of:
                 return tree
-            return self.add_root(tree, f"constant{len(self.recording.buffers)}", "constant")
+            known = len(self.recording.buffers)
+            fake = self.add_root(tree, f"constant{known}", "constant")
+            if len(self.recording.buffers) > known and tree.requires_grad and tree.is_leaf:
+                self.found_gradients.append((tree, tree.grad))
+            return fake
         if isinstance(tree, (list, tuple)):
             return [self._stand_in(item) for item in tree]
         return tree
@@ -316,8 +329,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in _flat(out) if func._schema.returns else ():
             if isinstance(leaf, torch.Tensor):
                 results.append(self._window(leaf))
-                weak = torch._C._WeakTensorRef(leaf)  # type: ignore[attr-defined]
-                self.made.append((weak, len(self.recording.calls)))
+                if id(leaf) not in self._root_fakes:
+                    self.made.append((weakref.ref(leaf), len(self.recording.calls)))
             elif leaf is None or func is _GIVES_LENGTHS:
                 results.append(None)
             else:

@@ -14,7 +14,7 @@ from .errors import CaptureError
 class Sealed:
     """Refuses every use by name. What remains possible: to pass it around, to return it, to compare it with None."""
 
-    __slots__ = ("_refusal",)
+    __slots__ = ("__weakref__", "_refusal")
 
     def __init__(self, refusal: str) -> None:
         object.__setattr__(self, "_refusal", refusal)

@@ -15,8 +15,10 @@ import torch
 from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
 from .autocast_casts import Cast, cast_now
+from .before_run import BeforeRun, draws, worth_keeping
 from .errors import CaptureError, LowtideError, add_note
 from .explaining import CaptureRecord
+from .fallback import is_for_the_caller
 from .interrupts import signals_held
 from .late_update import shares_gradients, step_late
 from .lowering import Lowered, StateRoot, check_last, lower, numbers_of
@@ -91,6 +93,8 @@ class Variant:
     outside_ns: int  # what steps take outside the operators; 0 if that was not known when it was planned
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
     replans: int = 0
+    draws: bool = False  # a run may draw random numbers
+    proven: bool = False  # it has run to its end
     settles: bool = False  # its calls are being timed
     outside: list[float] = field(default_factory=list)  # seconds of its steps outside the program, meanwhile
 
@@ -120,6 +124,7 @@ class CapturedStep:
         *,
         keep_grads: bool,
         guard: MemoryGuard,
+        spare_bytes: int,
     ) -> None:
         self.tape = tape
         self.model = model
@@ -128,6 +133,7 @@ class CapturedStep:
         self._plan = plan
         self.record = record
         self._guard = guard
+        self._spare_bytes = spare_bytes  # that may be allocated beside the plan
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
         for mark in tape.updates:
@@ -144,19 +150,24 @@ class CapturedStep:
         self._runs: dict[int, TwinRun] = {}
         self.current: Variant | None = None
         self.report = RunReport()
+        self.begun = False  # the last run has got as far as its program
+        self.undone = False  # it failed there, and everything is as it was before
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
         """One step on these argument leaves; gives the result, and the arguments if it changes what is in them."""
+        self.begun = self.undone = False
         runs, variant = self._rehearse()
         self._runs = runs
         try:
             self._bind(variant, leaves)
             self._drop_entry_gradients()
+            before = BeforeRun(self._worth_keeping(variant, leaves), draws=variant.draws)
         except BaseException:
             _roll_back(runs)
             raise
+        self.begun = True
         try:
             watch = Stopwatch()
             outputs = variant.program.runtime.run(numbers_of(runs), signals_held.lookout)
@@ -164,11 +175,12 @@ class CapturedStep:
         except BaseException as error:
             fault = variant.program.runtime.memory_fault
             if fault is None:
-                self._explain_failure(variant, runs, error)
+                self._explain_failure(variant, runs, before, error)
                 raise
             found = explain_fault(fault, variant.lowered, variant.program.operators, variant.program.buffers)
-            self._explain_failure(variant, runs, found)
+            self._explain_failure(variant, runs, before, found)
             raise found from None
+        variant.proven = True
         for shared in variant.shared:
             tensor = shared.find() if shared.written else None
             if tensor is not None:  # autograd outside must notice, whichever of its tensors it knows
@@ -271,12 +283,24 @@ class CapturedStep:
         result, changed = self.tape.result_structure.unflatten(leaves)
         return result, changed
 
-    def _explain_failure(self, variant: Variant, runs: dict[int, TwinRun], error: BaseException) -> None:
+    def _worth_keeping(self, variant: Variant, leaves: Sequence[Any]) -> dict[int, torch.Tensor]:
+        """What is copied before the run, to be put back if it fails: by buffer."""
+        if variant.proven:
+            return {}
+        bound = {b.buffer: b.bound for b in variant.bindings if b.bound is not None}
+        bound.update((buffer, leaves[leaf]) for buffer, leaf in variant.inputs)
+        return worth_keeping(variant.lowered, bound, self._spare_bytes)
+
+    def _explain_failure(
+        self, variant: Variant, runs: dict[int, TwinRun], before: BeforeRun, error: BaseException
+    ) -> None:
         failed = variant.program.runtime.failed_call
+        lowered = variant.lowered
+        operators = [lowered.operators[index] for index in variant.program.operators]
+        self.undone = before.undo(lowered, operators[: failed + 1])
         if failed < 0:
             _roll_back(runs)
             return
-        lowered = variant.lowered
         done = variant.program.operators[:failed]
         updated = list(dict.fromkeys(lowered.updates[i] for i in done if i in lowered.updates))
         if updated:
@@ -290,11 +314,11 @@ class CapturedStep:
             lowered.buffers[b].name
             for i in done
             for b in lowered.operators[i].writes
-            if lowered.buffers[b].kind == "bound" and lowered.buffers[b].role == "buffer"
+            if lowered.buffers[b].kind == "bound" and lowered.buffers[b].role == "buffer" and not self.undone
         }
         if written:
             said += f"; module buffers written already: {', '.join(sorted(written))}"
-        where = lowered.operators[variant.program.operators[failed]]
+        where = operators[failed]
         add_note(error, f"lowtide: the step stopped at {where.target} ({where.where.source}); {said}")
 
     # -- variants ------------------------------------------------------------------------------------------------------
@@ -308,6 +332,8 @@ class CapturedStep:
             except LowtideError:
                 raise
             except Exception as error:  # whatever cannot be planned runs eager
+                if is_for_the_caller(error):
+                    raise
                 raise CaptureError(f"planning failed: {type(error).__name__}: {error}") from error
         self.current = variant
         return variant
@@ -347,6 +373,7 @@ class CapturedStep:
             outside_ns or 0,
         )  # fmt: skip
         unsettled = (can_run_alone(op) and not p.settled for op, p in zip(lowered.operators, profiles, strict=True))
+        variant.draws = draws(lowered)
         variant.settles = self._guard is OFF and (outside_ns is None or any(unsettled))
         if variant.settles:
             program.runtime.time_calls()

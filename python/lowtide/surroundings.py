@@ -103,6 +103,11 @@ class Surroundings:
         """Every tensor that the function can see, as of the last `read`."""
         return list(self._walk.tensors.values())
 
+    @property
+    def closed(self) -> list[Any]:
+        """Objects that the function can see and that stand for themselves: what is in them is not watched."""
+        return list(self._walk.closed)
+
     def explains(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` was found in a watched place: another one in its stead would change the key."""
         if id(tensor) in self._walk.tensors:
@@ -344,13 +349,13 @@ def _refused(place: Place, old: Content, new: Content) -> Iterator[str]:
     attributes = isinstance(place, places.Mapping) and place.owner is not None
     for key, value in new:
         if key not in table:
-            if not attributes or _is_state(value):
+            if not attributes or is_state(value):
                 yield place.name(key)
             continue
         was = table.pop(key)
         if was is value:
             continue
-        filled = attributes and was is None and not _is_state(value)
+        filled = attributes and was is None and not is_state(value)
         if place.owned == "hyper-parameters" or not (filled or _same_value(was, value)):
             yield place.name(key)
     for key in table:
@@ -383,7 +388,7 @@ def _deep_key(value: Any, depth: int = 0) -> Hashable | None:
     return None
 
 
-def _is_state(value: Any, depth: int = 0) -> bool:
+def is_state(value: Any, depth: int = 0) -> bool:
     """Whether a step could go on from it: a number or a tensor, or an object that holds a tensor."""
     if isinstance(value, torch.Tensor):
         return True
@@ -392,8 +397,8 @@ def _is_state(value: Any, depth: int = 0) -> bool:
     if depth > 3:
         return False
     if isinstance(value, dict):
-        return any(_is_state(item, depth + 1) for item in value.values())
+        return any(is_state(item, depth + 1) for item in value.values())
     if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return any(_is_state(item, depth + 1) for item in value)
+        return any(is_state(item, depth + 1) for item in value)
     attributes = getattr(value, "__dict__", None)
-    return isinstance(attributes, dict) and any(_is_state(item, depth + 1) for item in attributes.values())
+    return isinstance(attributes, dict) and any(is_state(item, depth + 1) for item in attributes.values())

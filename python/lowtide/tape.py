@@ -7,7 +7,7 @@ the tape: the update itself is composed later, parameter by parameter, from the 
 
 from __future__ import annotations
 
-import gc
+import contextvars
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,24 +16,25 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from . import hints
 from .autocast_casts import Cast, kept_cast, region_around
 from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
-from .errors import CaptureError
+from .errors import CaptureError, add_note
 from .guards import plain_key
 from .interrupts import signals_held
+from .leftovers import FilledCaches, LeftBehindError, Leftovers, StandIns, old_objects_left_alone
 from .optimizer_stock import is_stock
 from .profiles import positional
 from .random_watch import RandomWatch, random_state_kept
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers
+from .refused_modules import refuse_model, wrappers_refused
 from .sealed import Sealed, sealed_argument
 from .sources import user_line_of
 from .structure import Structure, argument_names, flatten
-from .surroundings import Surroundings
+from .surroundings import Surroundings, is_state
 from .weightless import fake_mode_of
 
 
@@ -95,6 +96,10 @@ class _EntryGradientUsed(Exception):
     """The step reads the gradients that it finds, so it matters whether there are any."""
 
 
+class _CachesFilled(Exception):
+    """The step has put constants into caches that were empty: it is captured again, as it runs from then on."""
+
+
 def capture_step(
     function: Callable[..., Any],
     surroundings: Surroundings,
@@ -103,19 +108,29 @@ def capture_step(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     sharing: frozenset[int] = frozenset(),
+    filled: FilledCaches | None = None,
 ) -> Tape:
     """Runs `function(*args, **kwargs)` on fake tensors and gives its tape.
 
     `sharing` are leaves of the arguments whose memory is also seen elsewhere; others are taken to have their own.
 
     Raises `CaptureError`, naming the source line, when the step cannot be captured. Model, optimizers, gradients,
-    random state and everything in the `surroundings` are afterwards what they were before, in every case.
+    random state and everything in the `surroundings` are afterwards what they were before, in every case, and caches
+    hold nothing fake. Those that the step has put constants into are told to `filled`: the tape reads them.
     """
+    refuse_model(model)
     parameters = dict(model.named_parameters())
+    filled = FilledCaches() if filled is None else filled
+    leftovers = Leftovers(surroundings.closed, filled)
 
     def capture(stand_in_gradients: bool) -> Tape:
-        one = _Capture(function, surroundings, model, optimizers, parameters, sharing, stand_in_gradients)
-        return one.run(args, kwargs)
+        for may_fill in (True, True, False):
+            one = _Capture(function, surroundings, model, optimizers, parameters, sharing, stand_in_gradients, filled)
+            try:
+                return one.run(args, kwargs, leftovers, may_fill=may_fill)
+            except _CachesFilled:
+                pass
+        raise AssertionError("the last capture fills no caches")
 
     gradients = [parameter.grad for parameter in parameters.values() if parameter.requires_grad]
     if not gradients or any(gradient is None for gradient in gradients):
@@ -140,6 +155,7 @@ class _Capture:
         parameters: dict[str, torch.nn.Parameter],
         sharing: frozenset[int],
         stand_in_gradients: bool,
+        filled: FilledCaches,
     ) -> None:
         self.function = function
         self.surroundings = surroundings
@@ -148,15 +164,77 @@ class _Capture:
         self.parameters = parameters
         self.sharing = sharing
         self.stand_in_gradients = stand_in_gradients
+        self.filled = filled
         self.fake_mode = fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True)
         self.random = RandomWatch()
         self.recorder = Recorder(self.fake_mode, random=self.random)
+        self.stand_ins = StandIns(self.recorder)
         self.roots: dict[int, list[Root]] = {}
         self.updates: list[UpdateMark] = []
         self.consumed: set[Any] = set()  # autograd nodes that a backward pass of the step starts from or reaches
         self.given: dict[int, int] = {}  # leaves of the arguments by the id of what stands in for them
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], leftovers: Leftovers, *, may_fill: bool) -> Tape:
+        """The tape. Whatever happens, nothing fake is left behind.
+
+        Raises `_CachesFilled` where that has filled a cache and the function is to be run once more, to see what it
+        does with a full one.
+        """
+        failure: BaseException | None = None
+        tape: Tape | None = None
+        with old_objects_left_alone():
+            try:
+                tape = self._record_apart(args, kwargs)
+            except BaseException as error:
+                _drop_tracebacks(error)
+                failure = error
+            self._let_go()
+            self.stand_ins.alive(collect=True)
+        if leftovers.is_spoilt(self.recorder.recording):
+            failure = failure or CaptureError("the step changes a tensor that it keeps in a cache")
+            self.roots.clear()
+            for buffer in self.recorder.recording.buffers:
+                buffer.root = None
+            self._finish(leftovers.take_out, failure)
+        kept = "" if failure else self._kept_result()
+        if kept and may_fill and leftovers.fill_in(self.stand_ins):
+            raise _CachesFilled
+        if kept:
+            failure = CaptureError(kept)
+        if failure is not None:
+            filled = self._finish(lambda: leftovers.put_back(self.stand_ins), failure)
+            if filled and may_fill and isinstance(failure, CaptureError):
+                raise _CachesFilled
+            raise failure
+        assert tape is not None
+        return tape
+
+    def _finish(self, clean: Callable[[], Any], failure: BaseException) -> Any:
+        try:
+            return clean()
+        except LeftBehindError as error:
+            if isinstance(failure, Exception):
+                raise error from failure
+            add_note(failure, f"lowtide: {error}")
+
+    def _record_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
+        """Context variables that the step sets are set in a context of its own, and refused."""
+        outside = contextvars.copy_context()
+        context = outside.copy()
+        tape = context.run(self._record, args, kwargs)
+        for variable in context:
+            if context[variable] is not outside.get(variable) and is_state(context[variable]):
+                raise CaptureError(
+                    f"the step sets the context variable `{variable.name}`: Python runs only once, when the step is "
+                    "captured; do it outside the function, or return it"
+                )
+        return tape
+
+    def _let_go(self) -> None:
+        self.fakes: list[Any] = []
+        self.recorder.let_go()
+
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
         try:
             with ExitStack() as stack:
                 self._add_model_roots()
@@ -166,6 +244,7 @@ class _Capture:
                     random_state_kept(self.random),
                     _autocast_cache_apart(),
                     _other_optimizers_refused(),
+                    wrappers_refused(),
                     _scalers_followed(),
                     self._tensors_kept(),
                     self._steps_marked(),
@@ -184,11 +263,11 @@ class _Capture:
         except (CaptureError, _EntryGradientUsed):
             raise
         except Exception as error:
+            if signals_held.raised(error):
+                raise
             raise CaptureError(_describe(error)) from error
         finally:
             _forget_real_tensors(self.fake_mode)
-        del result, entry, inputs
-        self._refuse_escapes()
         return tape
 
     # -- what exists before ----------------------------------------------------------------------------------------
@@ -227,6 +306,7 @@ class _Capture:
                 continue
             tensor = isinstance(leaf, torch.Tensor)
             fakes.append(self._fake_input(index, leaf, name) if tensor else sealed_argument(name, leaf))
+            self.stand_ins.add(fakes[-1])
             self.given[id(fakes[-1])] = index
         self.fakes, self.argument_structure = fakes, structure
         fake_args, fake_kwargs = structure.unflatten(fakes)
@@ -268,6 +348,7 @@ class _Capture:
                     with self.fake_mode:
                         stand_in = torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
                     self.recorder.forbid(stand_in, f"{name}.grad", _EntryGradientUsed)
+                    self.stand_ins.add(stand_in)
                     parameter.grad = stand_in
                 elif parameter.grad is not None:
                     self._add_root(parameter.grad, "gradient", name, f"{name}.grad")
@@ -284,42 +365,48 @@ class _Capture:
             torch._C._autograd._unsafe_set_version_counter(
                 tuple(tensor for tensor, *_ in before), tuple(version for *_, version in before)
             )
-            for buffer in self.recorder.recording.buffers:
-                if buffer.role == "constant" and buffer.root is not None and isinstance(buffer.root.grad, FakeTensor):
-                    buffer.root.grad = None
-                    raise CaptureError("the step makes a gradient for a tensor that is not one of model.parameters()")
+            others = [(leaf, grad) for leaf, grad in self.recorder.found_gradients if leaf.grad is not grad]
+            for leaf, grad in others:
+                leaf.grad = grad
+        if others:
+            raise CaptureError("the step makes a gradient for a tensor that is not one of model.parameters()")
 
     @contextmanager
     def _backward_followed(self) -> Iterator[None]:
-        """Notes which parts of the autograd graph the step itself has been backward through."""
-        own_backward, own_grad = torch.autograd.backward, torch.autograd.grad
-        first = torch._C._autograd._get_sequence_nr()  # of the nodes that the step makes
+        """Notes which parts of the autograd graph the step itself has been backward through.
 
-        def follow(tensors: Any) -> None:
-            nodes = [t.grad_fn for t in pytree.tree_leaves(tensors) if isinstance(t, torch.Tensor)]
+        None of them may have been there before: the engine would free what they saved, and real code needs it.
+        """
+        autograd: Any = torch.autograd
+        own_run = autograd._engine_run_backward
+        thread = threading.get_ident()
+        first = autograd._get_sequence_nr()
+
+        def follow(outputs: Any) -> None:
+            outside = {b.root.grad_fn for b in self.recorder.recording.buffers if b.root is not None} - {None}
+            nodes = [one.grad_fn if isinstance(one, torch.Tensor) else getattr(one, "node", None) for one in outputs]
             while nodes:
                 node = nodes.pop()
-                if node is not None and node not in self.consumed:
-                    if node._sequence_nr() < first:
-                        raise CaptureError(
-                            f"the step goes backward through {node.name()}, of a graph that was made before it"
-                        )
-                    self.consumed.add(node)
-                    nodes += [next_node for next_node, _ in node.next_functions]
+                if node is None or node in self.consumed:
+                    continue
+                if node in outside or node._sequence_nr() < first:
+                    raise CaptureError(
+                        f"backward() goes on into a graph that was made before the step ({self.recorder.where().source}"
+                        "): let the function make it, or detach what it is given"
+                    )
+                self.consumed.add(node)
+                nodes += [next_node for next_node, _ in node.next_functions]
 
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            follow(tensors)
-            return own_backward(tensors, *args, **kwargs)
+        def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == thread:
+                follow(outputs)
+            return own_run(outputs, *args, **kwargs)
 
-        def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            follow(outputs)
-            return own_grad(outputs, *args, **kwargs)
-
-        torch.autograd.backward, torch.autograd.grad = backward, grad
+        autograd._engine_run_backward = run
         try:
             yield
         finally:
-            torch.autograd.backward, torch.autograd.grad = own_backward, own_grad
+            autograd._engine_run_backward = own_run
             self.consumed.clear()
 
     @contextmanager
@@ -421,7 +508,7 @@ class _Capture:
         }
         for index, buffer in enumerate(recorder.recording.buffers):
             if buffer.role == "constant" and buffer.root is not None and index not in self.roots:
-                if not self.surroundings.explains(buffer.root):
+                if not self.surroundings.explains(buffer.root) and buffer.root not in self.filled:
                     raise CaptureError(
                         f"the step uses a tensor of shape {tuple(buffer.root.shape)} that it gets from where it cannot "
                         "be found again, such as an iterator; pass it as an argument"
@@ -481,27 +568,21 @@ class _Capture:
         used |= {ref.buffer for mark in self.updates for ref in mark.gradients.values()}
         return bool(entry & used)
 
-    def _refuse_escapes(self) -> None:
-        """A tensor of the step that is still alive now is held by the user: a hook, a list, an attribute."""
+    def _kept_result(self) -> str:
+        """In words, which tensor of the step somebody outside still holds, if anybody does."""
+        if not self.stand_ins.alive():
+            return ""
+        kept = [index for reference, index in self.recorder.made if index >= 0 and reference() is not None]
+        said = "return it from the function instead"
+        if not kept:
+            return f"something keeps an argument after the step: a hook, a list or an attribute outside; {said}"
         calls = self.recorder.recording.calls
-        rooted = set(self.roots)
-        for attempt in range(2):
-            if attempt:
-                gc.collect()  # reference cycles are nobody's
-            kept = [
-                (ref.buffer, index)
-                for weak, index in self.recorder.made
-                if not weak.expired()
-                for ref in calls[index].results
-                if ref is not None and ref.buffer not in rooted
-            ]
-            if not kept:
-                return
-        call = calls[max(index for buffer, index in kept if buffer == kept[0][0])]  # in place results: the last writer
+        buffers = [{ref.buffer for ref in calls[index].results if ref is not None} for index in kept]
+        call = calls[max(index for index, made in zip(kept, buffers, strict=True) if made & buffers[0])]
         module = f" in {call.where.module}" if call.where.module else ""
-        raise CaptureError(
+        return (
             f"something keeps the result of {call.target}{module} after the step ({call.where.source}): "
-            "a hook, a list or an attribute outside the function; return it from the function instead"
+            f"a hook, a list or an attribute outside the function; {said}"
         )
 
 
@@ -561,6 +642,18 @@ def _forget_real_tensors(fake_mode: FakeTensorMode) -> None:
     describer = fake_mode.fake_tensor_converter.meta_converter.describer
     describer.lookup_tensor.clear()
     describer.lookup_storage.clear()
+
+
+def _drop_tracebacks(error: BaseException) -> None:
+    """Lets go of the functions that the error, and those that led to it, came through: their variables hold tensors."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            pending += [one.__cause__, one.__context__]
 
 
 def _describe(error: Exception) -> str:

@@ -181,6 +181,7 @@ class Walk:
         self.iterators: list[Path] = []
         self.scripted: list[Path] = []
         self.unseen = ""  # where it stopped, if there was too much
+        self.closed: list[Any] = []  # objects that stand for themselves
         self.foreign_optimizers: list[torch.optim.Optimizer] = []
         self._whole: dict[int, bool] = {}  # objects met, and whether all their attributes are seen
         self._classes: set[type] = set()
@@ -336,6 +337,7 @@ class Walk:
             self.places.append(places.Entry(path.attribute(name), vars(value), name))
             self._meet(vars(value).get(name), path.attribute(name), depth + 1, False)
         if not users and (parts or self._stands_for_itself(value)):
+            self.closed.append(value)
             return
         attributes = getattr(value, "__dict__", None)
         if users and not (whole or self.everything or _ANY in self.names):
