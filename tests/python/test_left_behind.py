@@ -209,7 +209,6 @@ PLANNED = [
     library_variable,
     library_dictionary,
     library_class,
-    thread_local,
     weak_keys,
 ]
 EAGER = [
@@ -217,6 +216,7 @@ EAGER = [
     context_variable,
     default_argument,
     cached_property,
+    thread_local,
     running_mean_of_a_library,
     list_of_a_library,
     lru_cache_by_tensor,

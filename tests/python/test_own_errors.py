@@ -128,11 +128,8 @@ def test_an_error_of_ours_is_a_capture_error_where_that_was_asked_for(monkeypatc
 
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "running statistics"])
 def test_a_first_run_that_fails_midway_is_undone_and_repeated(norm):
-    expected, _ = World(norm=norm, compiled=False).train()
-    world = World(norm=norm)
-    got, said = world.train(fails_at=0)
-    world_marked = World(norm=norm, compiled=False)
-    expected, _ = world_marked.train(fails_at=0)
+    expected, _ = World(norm=norm, compiled=False).train(fails_at=0)
+    got, said = World(norm=norm).train(fails_at=0)
     assert same(expected, got)
     assert len(said) == 1 and "runs eager: RuntimeError: planted failure" in said[0]
 
@@ -148,9 +145,9 @@ def test_a_later_run_that_fails_midway_is_undone_if_nothing_lasting_was_written(
 def test_a_run_that_cannot_be_undone_raises_what_stopped_it():
     world = World(norm=True)
     with pytest.raises(RuntimeError, match="planted failure") as caught:
-        world.train(fails_at=1)
+        world.train(fails_at=2)  # the first call makes the optimizer's state: the second is planned anew
     note = "\n".join(caught.value.__notes__)
-    assert "those before the step; module buffers written already: 1.num_batches_tracked" in note
+    assert "those before the step; module buffers written already: 1.running_mean, 1.running_var" in note
 
 
 def test_what_a_call_itself_gets_wrong_is_left_as_in_eager():
@@ -301,9 +298,8 @@ def test_distributed_data_parallel_is_recognised_before_it_runs(place):
 
 def test_weights_that_are_not_there_yet_are_refused_by_name():
     lazy = nn.Sequential(nn.LazyLinear(4))
-    step = lowtide.compile(lazy.forward, model=lazy, on_unsupported="raise")
     with torch.no_grad(), pytest.raises(lowtide.CaptureError, match=r"0\.weight has no shape yet"):
-        step(torch.ones(2, 4))
+        lowtide.capture(lazy.forward, model=lazy, example=(torch.ones(2, 4),))
     step = lowtide.compile(lambda x: x, model=nn.Linear(4, 4, device="meta"), on_unsupported="raise")
     with pytest.raises(lowtide.CaptureError, match=r"weight is on the meta device"):
         step(torch.ones(2, 4))
