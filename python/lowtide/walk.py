@@ -71,6 +71,8 @@ _WRAPS = {
     collections.ChainMap: "maps",
     os._Environ: "_data",
 }
+# Packages whose objects run the loop around the step and count as they go; modules lead to them.
+_TRAINERS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 _AUTOCAST_PARTS = ("_enabled", "fast_dtype", "_cache_enabled")  # the rest changes whenever it is entered
 _LIBRARY_ROOTS = tuple(
     {os.path.join(os.path.realpath(sysconfig.get_paths()[kind]), "") for kind in
@@ -316,6 +318,9 @@ class Walk:
         if isinstance(value, threading.local):
             self._mapping(vars(value), path, depth, whole, owner=value)
             return
+        if type(value).__module__.partition(".")[0] in _TRAINERS:
+            self._by_name(value, getattr(value, "__dict__", None), path, depth, type(value))
+            return
         for kind, name in _WRAPS.items():
             if isinstance(value, kind):
                 self.places.append(places.Entry(path.attribute(name), vars(value), name))
@@ -366,15 +371,18 @@ class Walk:
         if value is not reference and issubclass(cls, (torch.nn.Module, types.MethodType, types.FunctionType)):
             self._meet(value, path, depth, whole)
             return
-        proxy = reference if value is reference else weakref.proxy(value)
-        self._named_attributes(proxy, attributes, path, depth, cls)
+        self._by_name(reference if value is reference else weakref.proxy(value), attributes, path, depth, cls)
+
+    def _by_name(self, value: Any, attributes: Any, path: Path, depth: int, cls: type) -> None:
+        """An object of which only what the user's code names is seen, whoever wrote its class."""
+        self._named_attributes(value, attributes, path, depth, cls)
         if self._is_users_class(cls):
             self._class(cls, path)
             return
         for name in sorted(self.names):  # its code is not read, so its properties are
             descriptor = getattr(cls, name, None)
             if isinstance(descriptor, property):
-                place = places.Property(path.attribute(name), proxy, descriptor)
+                place = places.Property(path.attribute(name), value, descriptor)
                 if place.content():
                     self.places.append(place)
 

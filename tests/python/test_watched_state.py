@@ -60,6 +60,38 @@ def test_what_a_module_reads_through_a_weak_reference_is_watched(hold: Callable[
     assert equal_both_ways(scenario).eager == 0
 
 
+def test_of_a_librarys_trainer_only_what_the_module_names_is_watched() -> None:
+    class LibraryTrainer(Trainer):
+        __module__ = "lightning.pytorch"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.batches_that_stepped = 0
+
+    class Model(nn.Module):
+        def __init__(self, trainer: LibraryTrainer) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 4)
+            self.trainer = trainer
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * self.trainer.scale
+
+    def scenario(run: Run) -> None:
+        trainer = LibraryTrainer()
+        model = Model(trainer)
+        step = run.wrap(lambda x: model(x), model)
+        with torch.no_grad():
+            for index in range(6):
+                run.note(step(torch.ones(3, 8)))
+                trainer.batches_that_stepped = index
+                trainer.steps = index // 3
+
+    run = equal_both_ways(scenario)
+    assert run.planned == 6
+    assert run.steps[0].stats()["captures"] == 2
+
+
 variable: contextvars.ContextVar[float] = contextvars.ContextVar("variable")
 of_thread = threading.local()
 inner: dict[str, float] = {}
