@@ -139,9 +139,7 @@ class CompiledStep:
         idle = self._closed or self._unsupported is not None or _is_capturing() or self._waits_for_shapes()
         around = "" if idle else must_stay_eager()
         if idle or around:
-            self._allow_eager(around)
-            self._eager_calls += 1
-            return self._function(*args, **kwargs)
+            return self._run_eager(around, args, kwargs)
         with _running, signals_held, active_replay.paused():
             try:
                 return self._run_planned(args, kwargs)
@@ -157,9 +155,7 @@ class CompiledStep:
             finally:
                 self._tried = None
         if around:
-            self._allow_eager(around)
-            self._eager_calls += 1
-            return self._function(*args, **kwargs)
+            return self._run_eager(around, args, kwargs)
         result = self._function(*args, **kwargs)  # if this fails as well, the fault is the call's
         self._give_up(reason)
         return result
@@ -170,8 +166,8 @@ class CompiledStep:
             self._lazy = any(map(is_lazy, (*self._model.parameters(), *self._model.buffers())))
         return self._lazy or torch.compiler.is_dynamo_compiling()
 
-    def _allow_eager(self, around: str) -> None:
-        """Before a call that runs eager, though nothing has failed: budgets are refused or, as modes are, told of."""
+    def _run_eager(self, around: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that is not planned, though nothing has failed: with a budget that is refused, or told of."""
         if _is_capturing():
             reason = " in another step that is being captured"
         elif around:
@@ -184,6 +180,8 @@ class CompiledStep:
             raise self._fallback.refusal(f"{_name_of(self._function)} is called{reason}")
         if around or self._fallback.not_kept:
             self._fallback.say(reason, stacklevel=3)
+        self._eager_calls += 1
+        return self._function(*args, **kwargs)
 
     def _run_planned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watch = Stopwatch()
@@ -205,7 +203,12 @@ class CompiledStep:
             raise CaptureError(reason)
         if changed is not None:
             assign((args, kwargs), changed)
-        step.settle(watch.read())
+        try:
+            step.settle(watch.read())
+        except Exception as error:  # the step itself has been made
+            step.settles_no_more()
+            said = f"lowtide: the times of {_name_of(self._function)} are not kept: {reason_of(error)}"
+            warnings.warn(said, RuntimeWarning, stacklevel=3)
         return result
 
     def _has_begun(self) -> bool:

@@ -118,7 +118,8 @@ class Leftovers:
 
     def fill_in(self, stand_ins: StandIns) -> bool:
         """Turns what is alive into real tensors, where it is, if all of it is made of constants and can be watched."""
-        return self._turn(stand_ins, stand_ins.alive()) and self._filled.add(self._living())
+        found = stand_ins.alive()
+        return self._turn(stand_ins, found) and self._filled.add([one for one in found if one() is not None])
 
     def put_back(self, stand_ins: StandIns) -> bool:
         """Nothing fake is left behind; whether constants were filled in for that.

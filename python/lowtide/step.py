@@ -528,6 +528,11 @@ class CapturedStep:
         self._cache.settle_outside(variant.signature, round(1e9 * max(0.0, outside)))
         self._cache.save()
 
+    def settles_no_more(self) -> None:
+        """Times are no longer taken: something was wrong with them."""
+        for variant in self._variants.values():
+            variant.settles = False
+
     def _replan(self, variant: Variant, runs: dict[int, TwinRun], missed: Sequence[int]) -> None:
         """A request outgrew its profile: that operator is profiled again and the step planned again."""
         for index in missed:

@@ -118,6 +118,15 @@ def test_an_error_of_ours_ends_in_eager(where, name, monkeypatch):
     assert world.step.stats()["calls"] == 0
 
 
+def test_a_step_that_was_made_stays_made(monkeypatch):
+    expected, _ = World(compiled=False).train()
+    world = World()
+    monkeypatch.setattr(CapturedStep, "settle", raises)
+    got, said = world.train()
+    assert same(expected, got) and world.step.stats()["calls"] == 3
+    assert all("the times of World.function are not kept: AttributeError: planted" in warning for warning in said)
+
+
 def test_an_error_of_ours_is_a_capture_error_where_that_was_asked_for(monkeypatch):
     world = World(on_unsupported="raise")
     monkeypatch.setattr(Surroundings, "read", raises)
