@@ -253,18 +253,19 @@ class CompiledStep:
             raise StaleBinding("a cache that the step had filled holds something else")
         around = self._surroundings.read()
         arguments = read_arguments(leaves, self._surroundings.names)
-        frozen = self._surroundings.frozen_gradients()
-        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around, frozen, sharing)
+        guards = Guards(arguments, structure, read_modes(), read_optimizers(self._optimizers), around, sharing)
         step = self._captures.get(guards)
-        gradients: Hashable = ()
-        if step is None:
-            gradients = self._surroundings.gradients()
-            step = self._captures.get((guards, gradients))
+        if step is not None:
+            return step
+        frozen = (guards, "frozen", self._surroundings.frozen_gradients())
+        every = (guards, "all", self._surroundings.gradients())
+        step = self._captures.get(frozen) or self._captures.get(every)
         if step is None:
             if region_around() and any_kept(self._surroundings.tensors):
                 raise RunsEager("an autocast region that keeps casts of weights from before the call")
             step = self._capture(guards, self._surroundings, args, kwargs)
-            self._captures[guards if step.tape.any_gradients else (guards, gradients)] = step
+            tape = step.tape
+            self._captures[every if not tape.any_gradients else guards if tape.any_frozen_gradients else frozen] = step
         return step
 
     def _capture(
@@ -282,7 +283,8 @@ class CompiledStep:
             )  # fmt: skip
         finally:
             _capturing.active = False
-        record = CaptureRecord(guards, names, reason, describe(guards, names, surroundings, tape.any_gradients))
+        any_gradients = tape.any_gradients and tape.any_frozen_gradients
+        record = CaptureRecord(guards, names, reason, describe(guards, names, surroundings, any_gradients))
         step = CapturedStep(
             tape, self._model, self._optimizers, self._cache, self._plan, record, keep_grads=self._keep_grads,
             guard=self._guard, spare_bytes=_SPARE_BYTES if self._memory_budget is None else _BESIDE_THE_PLAN // 4,

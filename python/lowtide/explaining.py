@@ -106,8 +106,6 @@ def _differences(record: CaptureRecord, guards: Guards, names: list[str], around
         said.append(f"parameter groups: {_show_groups(old.groups)} -> {_show_groups(guards.groups)}")
     if old.sharing != guards.sharing and record.names == names:
         said.append(" -> ".join(show_sharing(sharing, names) for sharing in (old.sharing, guards.sharing)))
-    if old.surroundings == guards.surroundings and old.frozen_gradients != guards.frozen_gradients:
-        said.append("which frozen parameters have a gradient")
     return said + around.differences(old.surroundings, guards.surroundings)
 
 

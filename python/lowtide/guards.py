@@ -38,7 +38,6 @@ class Guards(NamedTuple):
     modes: tuple[Hashable, ...]
     groups: tuple[tuple[tuple[int, ...], ...], ...]
     surroundings: Hashable
-    frozen_gradients: tuple[bool, ...]  # which parameters that require no gradient have one, and are updated by it
     sharing: Sharing = ()
 
 

@@ -83,6 +83,7 @@ class Tape:
     new_gradients: dict[str, Ref | None]  # by parameter name: what `.grad` is afterwards, where it changed
     new_buffers: dict[str, Ref]  # module buffers that the step replaced by another tensor
     any_gradients: bool  # the tape is the same whether or not `.grad` was set before
+    any_frozen_gradients: bool  # so it is for parameters that require none
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     spent: frozenset[int] = frozenset()  # leaves of the result whose graph the step has been backward through
 
@@ -94,6 +95,10 @@ class Tape:
 
 class _EntryGradientUsed(Exception):
     """The step reads the gradients that it finds, so it matters whether there are any."""
+
+
+class _FrozenGradientUsed(Exception):
+    """The same, of a parameter that requires no gradient: an optimizer updates it if it has one."""
 
 
 class _CachesFilled(Exception):
@@ -124,13 +129,19 @@ def capture_step(
     leftovers = Leftovers(surroundings.closed, filled)
 
     def capture(stand_in_gradients: bool) -> Tape:
-        for may_fill in (True, True, False):
-            one = _Capture(function, surroundings, model, optimizers, parameters, sharing, stand_in_gradients, filled)
+        # A frozen parameter seldom has a gradient, and few functions look; if one does, it is seen as it is.
+        stand_in_frozen, may_fill = True, 2
+        while True:
+            one = _Capture(
+                function, surroundings, model, optimizers, parameters, sharing, stand_in_gradients, stand_in_frozen,
+                filled,
+            )  # fmt: skip
             try:
-                return one.run(args, kwargs, leftovers, may_fill=may_fill)
+                return one.run(args, kwargs, leftovers, may_fill=may_fill > 0)
+            except _FrozenGradientUsed:
+                stand_in_frozen = False
             except _CachesFilled:
-                pass
-        raise AssertionError("the last capture fills no caches")
+                may_fill -= 1
 
     gradients = [parameter.grad for parameter in parameters.values() if parameter.requires_grad]
     if not gradients or any(gradient is None for gradient in gradients):
@@ -155,6 +166,7 @@ class _Capture:
         parameters: dict[str, torch.nn.Parameter],
         sharing: frozenset[int],
         stand_in_gradients: bool,
+        stand_in_frozen: bool,
         filled: FilledCaches,
     ) -> None:
         self.function = function
@@ -164,6 +176,7 @@ class _Capture:
         self.parameters = parameters
         self.sharing = sharing
         self.stand_in_gradients = stand_in_gradients
+        self.stand_in_frozen = stand_in_frozen
         self.filled = filled
         self.fake_mode = fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True)
         self.random = RandomWatch()
@@ -260,7 +273,7 @@ class _Capture:
                 with self.fake_mode, self.recorder, signals_held.users_code():
                     result = self.function(*inputs[0], **inputs[1])
                 tape = self._tape((result, inputs if self._changed(inputs) else None), entry, buffers, checkpoints)
-        except (CaptureError, _EntryGradientUsed):
+        except (CaptureError, _EntryGradientUsed, _FrozenGradientUsed):
             raise
         except Exception as error:
             if signals_held.raised(error):
@@ -335,6 +348,11 @@ class _Capture:
         leaves, structure = flatten(inputs)
         return structure != self.argument_structure or any(map(operator.is_not, leaves, self.fakes))
 
+    def _stands_in_for_gradient(self, parameter: torch.nn.Parameter) -> bool:
+        if parameter.requires_grad:
+            return self.stand_in_gradients
+        return self.stand_in_frozen and _is_plain(parameter)
+
     @contextmanager
     def _tensors_kept(self) -> Iterator[None]:
         """Gradients, versions and memory of the model's tensors are afterwards what they were before."""
@@ -344,10 +362,11 @@ class _Capture:
         ]
         try:
             for name, parameter in self.parameters.items():
-                if self.stand_in_gradients and parameter.requires_grad:
+                if self._stands_in_for_gradient(parameter):
                     with self.fake_mode:
                         stand_in = torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
-                    self.recorder.forbid(stand_in, f"{name}.grad", _EntryGradientUsed)
+                    error = _EntryGradientUsed if parameter.requires_grad else _FrozenGradientUsed
+                    self.recorder.forbid(stand_in, f"{name}.grad", error)
                     self.stand_ins.add(stand_in)
                     parameter.grad = stand_in
                 elif parameter.grad is not None:
@@ -529,6 +548,7 @@ class _Capture:
             new_gradients=new_gradients,
             new_buffers=new_buffers,
             any_gradients=self.stand_in_gradients or not self._gradients_used(),
+            any_frozen_gradients=self.stand_in_frozen or all(p.requires_grad for p in self.parameters.values()),
             parameters=self.parameters,
             spent=frozenset(spent),
         )
@@ -584,6 +604,12 @@ class _Capture:
             f"something keeps the result of {call.target}{module} after the step ({call.where.source}): "
             f"a hook, a list or an attribute outside the function; {said}"
         )
+
+
+def _is_plain(parameter: torch.nn.Parameter) -> bool:
+    """Whether a frozen parameter can be given a gradient; quantized ones cannot."""
+    known = type(parameter) in (torch.nn.Parameter, FakeTensor) and parameter.layout is torch.strided
+    return known and parameter.device.type == "cpu" and (parameter.is_floating_point() or parameter.is_complex())
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.modules.module as module_hooks
 from torch._library.custom_ops import CustomOpDef
+from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _core, places
 from .guards import plain_key
@@ -271,7 +272,8 @@ class Walk:
 
     def _tensor(self, tensor: torch.Tensor, path: Path) -> None:
         self.tensors[id(tensor)] = tensor
-        self._mapping(vars(tensor), path, 1, True, owner=tensor)
+        if not isinstance(tensor, FakeTensor):  # its attributes are those of its mode
+            self._mapping(vars(tensor), path, 1, True, owner=tensor)
         if not tensor.is_leaf:
             return
         for name in _TENSOR_PLACES if tensor.requires_grad else _TENSOR_PLACES[:1]:
