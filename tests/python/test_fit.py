@@ -105,9 +105,9 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     own = assembly.take_profile
 
-    def take(*arguments):
+    def take(*arguments, **options):
         taken.append(arguments[0])
-        return own(*arguments)
+        return own(*arguments, **options)
 
     monkeypatch.setattr(assembly, "take_profile", take)
     elsewhere = about("24GiB")
