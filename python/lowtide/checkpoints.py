@@ -41,6 +41,7 @@ def checkpoints_followed(recorder: Recorder) -> Iterator[list[Checkpoint]]:
     None of them sets the random state, which a tape could not repeat: `merge_runs` sees to the random numbers.
     """
     found: list[Checkpoint] = []
+    saved: list[dict[Any, Any]] = []  # by policies; hooks of a graph that was not gone through would keep them
     own_function = torch_checkpoint.CheckpointFunction
     own_generator = torch_checkpoint._checkpoint_without_reentrant_generator
     calls = recorder.recording.calls
@@ -82,15 +83,24 @@ def checkpoints_followed(recorder: Recorder) -> Iterator[list[Checkpoint]]:
             return own_function.apply(run, False, *args)  # type: ignore[no-untyped-call]
 
     def generator(
-        function: Callable[..., Any], preserve_rng_state: bool = True, *args: Any, **kwargs: Any
+        function: Callable[..., Any],
+        preserve_rng_state: bool = True,
+        context_fn: Callable[[], tuple[Any, Any]] = torch_checkpoint.noop_context_fn,
+        *args: Any,
+        **kwargs: Any,
     ) -> Iterator[None]:
         checkpoint = Checkpoint(preserve_rng_state)
         found.append(checkpoint)
 
+        def contexts() -> tuple[Any, Any]:
+            made = context_fn()
+            saved.extend(storage for one in made if isinstance(storage := getattr(one, "storage", None), dict))
+            return made
+
         def run(*inputs: Any, **named: Any) -> Any:
             return later_run(checkpoint, function, *inputs, **named)
 
-        around = own_generator(run, False, *args, **kwargs)
+        around = own_generator(run, False, contexts, *args, **kwargs)
         next(around)
         try:
             with first_run(checkpoint):
@@ -105,6 +115,8 @@ def checkpoints_followed(recorder: Recorder) -> Iterator[list[Checkpoint]]:
     try:
         yield found
     finally:
+        for storage in saved:
+            storage.clear()
         torch_checkpoint.CheckpointFunction = own_function  # type: ignore[misc]
         torch_checkpoint._checkpoint_without_reentrant_generator = own_generator
 

@@ -258,4 +258,4 @@ def test_a_graph_that_was_made_before_the_step_is_left_alone() -> None:
 
     run = equal_both_ways(scenario)
     assert run.error == ""
-    assert "made before it" in run.said[0]
+    assert "made before the step" in run.said[0]

@@ -13,7 +13,7 @@ from torch import nn
 import lowtide
 from given_orders import random_order
 from given_repeats import plan_with_repeats
-from lowtide import _core, _torch, compiling, lowering
+from lowtide import _core, _torch, compiling, recorder
 from lowtide.lowering import Buffer, Operator, optional_updates
 from lowtide.recorder import Ref, Where
 from step_models import Side, pair, pair_of, plain_step, run_both, same, small_batches
@@ -205,7 +205,7 @@ class Drawing(nn.Module):
 
 def test_a_run_that_fails_leaves_the_random_state_as_it_was(give_plans: GivePlans, monkeypatch: Any) -> None:
     global runs_left
-    monkeypatch.setattr(lowering, "_PURE_NAMESPACES", ("aten", "again"))
+    monkeypatch.setattr(recorder, "_PURE_NAMESPACES", frozenset({"aten", "again"}))
     planned = give_plans(3)  # all that lies idle for three steps is made again
     torch.manual_seed(0)
     model, x = Drawing(), torch.randn(4, 8)
