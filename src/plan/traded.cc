@@ -15,6 +15,8 @@
 #include "search/pareto.h"
 #include "search/trade_bound.h"
 #include "search/trades.h"
+#include "search/turnless.h"
+#include "search/windows.h"
 
 namespace lowtide {
 namespace {
@@ -108,24 +110,49 @@ class Trading {
         bound_.emplace(graph_, replays, work);
         if (replays.costs_are_times) step_time_ = replays.total_cost;
       }
-      Work work(trade_steps(graph_.num_ops()) / starts.size());
-      work.stop_with(options_.stop);
+      const auto work_for = [&](std::size_t ops) {
+        Work work(trade_steps(ops) / starts.size());
+        work.stop_with(options_.stop);
+        return work;
+      };
+      Work work = work_for(graph_.num_ops());
       if (options_.on_progress) work.tell(listener);
-      add_trades(replays, algorithm, work);
+      Trades trades = found_in(replays, algorithm, work);
+      if (has_several_turns(graph_)) {
+        std::vector<Trades> by_window;
+        for (const Window& window : windows_of(replays)) {
+          Work part = work_for(window.replays.num_ops());
+          for (Trade& trade : by_window.emplace_back(found_in(window.replays, algorithm, part))) {
+            trade.runs = window.spread(trade.runs);
+          }
+        }
+        for (Trade& trade : together(by_window)) trades.push_back(std::move(trade));
+        trades = best_of(std::move(trades));
+        Work rest = work_for(graph_.num_ops());
+        if (options_.on_progress) rest.tell(listener);
+        if (algorithm.run == auto_trades) trades = polished_without_turn(*bound_, replays, std::move(trades), rest);
+      }
+      add(replays, trades);
     }
   }
 
-  void add_trades(const Replays& replays, const TradeAlgorithm& algorithm, Work& work) {
-    const auto add = [&](std::int64_t cost, std::int64_t peak, const Runs& runs) {
-      if (is_reached(trades_, cost, peak)) return;
-      TradedOrder trade{.cost = cost, .peak = peak, .steps = {}};
-      for (const Run& run : runs) trade.steps.push_back(replays.order[run.op]);
-      add_point(trades_, std::move(trade));
-    };
+  // The step as it is, and what can be had for running ops again.
+  Trades found_in(const Replays& replays, const TradeAlgorithm& algorithm, Work& work) const {
     const Condensed condensed = condense(replays);
-    add(0, replays.peak, each_once(replays));
-    for (const Trade& trade : algorithm.run(*bound_, condensed.replays, work)) {
-      add(trade.cost, trade.peak, condensed.spread(trade.runs));
+    Trades trades = {{.cost = 0, .peak = replays.peak, .runs = each_once(replays)}};
+    for (Trade& trade : algorithm.run(*bound_, condensed.replays, work)) {
+      trade.runs = condensed.spread(trade.runs);
+      trades.push_back(std::move(trade));
+    }
+    return best_of(std::move(trades));
+  }
+
+  void add(const Replays& replays, const Trades& trades) {
+    for (const Trade& trade : trades) {
+      if (is_reached(trades_, trade.cost, trade.peak)) continue;
+      TradedOrder traded{.cost = trade.cost, .peak = trade.peak, .steps = {}};
+      for (const Run& run : trade.runs) traded.steps.push_back(replays.order[run.op]);
+      add_point(trades_, std::move(traded));
     }
   }
 

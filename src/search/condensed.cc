@@ -134,6 +134,7 @@ class Condensing {
       std::int64_t cost = 0;
       for (const Position p : row) cost += step_.cost[p];
       r.cost.push_back(cost);
+      r.backward.push_back(step_.backward[row.front()]);
     }
     r.peak = step_.peak;
     r.total_cost = step_.total_cost;

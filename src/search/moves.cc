@@ -249,7 +249,8 @@ std::vector<Moves::Waiting> Moves::waiting_at_peak() const {
     if (life.end <= at) continue;
     const auto next = std::ranges::upper_bound(used_[item], at);
     const auto used_now = next != used_[item].begin() && *std::prev(next) == at;
-    if (!used_now && next != used_[item].end()) waiting.push_back({item, slot_of(*next)});
+    const auto used_by_op = next != used_[item].end() && *next < first_.back();  // kept items are used at the very end
+    if (!used_now && used_by_op) waiting.push_back({item, slot_of(*next)});
   }
   return waiting;
 }

@@ -25,7 +25,8 @@ class Moves {
   // Starts from runs, as Evaluation takes them; units run again as a whole.
   Moves(const Replays& replays, const Runs& runs);
 
-  // The unit runs again before the op at `slot`, and does not already; and takes that back. The slot is late.
+  // The unit runs again before the op at `slot`, and does not already; and takes that back. The slot is late, and
+  // behind the unit.
   void add(Unit unit, Position slot);
   void remove(Unit unit, Position slot);
   bool runs_again(Unit unit, Position slot) const;

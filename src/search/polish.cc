@@ -160,6 +160,7 @@ class Polishing {
   bool chain_for(Item item, Position slot, std::vector<Place>& chain) const {
     const Unit unit = r_.made_by[item];
     if (!r_.repeatable[unit] || slot > r_.until[unit] || chain.size() == kLongestChain) return false;
+    if (r_.members[unit].back() >= slot) return false;
     if (moves_.runs_again(unit, slot) || std::ranges::find(chain, Place{unit, slot}) != chain.end()) return true;
     chain.push_back({unit, slot});
     return std::ranges::all_of(r_.needs[unit], [&](Item needed) {

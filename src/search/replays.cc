@@ -82,6 +82,7 @@ class Making {
       std::ranges::stable_sort(reuses, {}, &ItemReuse::to);
       made_.reuses.add(reuses);
       made_.workspace.push_back(count_of(op.workspace));
+      made_.backward.push_back(op.flags.backward);
     }
   }
 
@@ -202,13 +203,7 @@ class Making {
       for (const Item item : made_.takes[p]) made_.used_late[item] = true;
     }
     made_.peak = Evaluation(made_).of(each_once(made_)).peak;
-    for (Position p = 0; p < made_.turn; ++p) {
-      for (const Item item : made_.makes[p]) {
-        if (made_.repeatable[made_.made_by[item]] && made_.size[item] >= made_.peak / kWorthDropping) {
-          made_.candidates.push_back(item);
-        }
-      }
-    }
+    made_.candidates = candidates_of(made_);
   }
 
   const Graph& graph_;
@@ -221,6 +216,18 @@ class Making {
 
 Replays to_replays(const Graph& graph, std::span<const OpId> order) {
   return Making(graph, order).made();
+}
+
+std::vector<Item> candidates_of(const Replays& replays) {
+  std::vector<Item> candidates;
+  for (Position p = 0; p < replays.num_ops(); ++p) {
+    for (const Item item : replays.makes[p]) {
+      if (replays.repeatable[replays.made_by[item]] && replays.size[item] >= replays.peak / kWorthDropping) {
+        candidates.push_back(item);
+      }
+    }
+  }
+  return candidates;
 }
 
 Runs each_once(const Replays& replays) {

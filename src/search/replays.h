@@ -38,8 +38,9 @@ struct Replays {
   // By position.
   std::vector<std::int64_t> cost;
   std::vector<std::int64_t> workspace;
-  Lists<Item> takes;    // what it touches and does not make
-  Lists<Item> changes;  // of those, what it writes in place
+  std::vector<bool> backward;  // whether it belongs to a backward pass, as the graph says
+  Lists<Item> takes;           // what it touches and does not make
+  Lists<Item> changes;         // of those, what it writes in place
   Lists<Item> makes;
   Lists<ItemReuse> reuses;
   std::vector<Unit> unit;
@@ -85,6 +86,9 @@ struct Run {
 using Runs = std::vector<Run>;
 
 Runs each_once(const Replays& replays);
+
+// Once all else is known: what repeatable units make, where that is worth dropping.
+std::vector<Item> candidates_of(const Replays& replays);
 
 struct Outcome {
   std::int64_t peak = 0;    // the most bytes held at once

@@ -213,7 +213,11 @@ TEST(Recompute, BudgetsAreKeptAndMonotone) {
   const std::size_t graphs = full_size() ? 100 : kSanitized ? 2 : 4;
   const std::size_t budgets = full_size() ? 20 : kSanitized ? 3 : 6;
   for (std::size_t i = 0; i < graphs; ++i) {
-    expect_lawful(i % 2 == 0 ? training_graph(40 + 19 * (random() % 8)) : small_step(random), budgets);
+    const bool large = i % 2 == 0;
+    expect_lawful(large        ? training_graph(40 + 19 * (random() % 8))
+                  : i % 4 == 1 ? small_step(random)
+                               : two_small_turns(random),
+                  budgets);
     if (HasFailure()) FAIL() << "graph " << i;
   }
 }

@@ -159,6 +159,46 @@ Graph small_step(std::mt19937_64& random) {
   return unwrap(std::move(builder).build());
 }
 
+Graph two_small_turns(std::mt19937_64& random) {
+  const auto below = [&](std::size_t limit) { return random() % limit; };
+  GraphBuilder builder;
+  const auto add_op = [&](std::vector<BufferId> reads, BufferId write, bool backward) {
+    OpSpec spec{.name = backward ? "back" : "fore", .writes = {write}, .cost = Nanos(1 + below(20))};
+    for (const BufferId read : reads) spec.reads.push_back(unwrap(builder.add_value(read, "u8", {})));
+    spec.flags.backward = backward;
+    spec.flags.random = !backward && below(3) == 0;
+    unwrap(builder.add_op(spec));
+  };
+  const auto new_buffer = [&] { return unwrap(builder.add_buffer({.size = Bytes(10 * (1 + below(9)))})); };
+  const std::size_t longer = below(3);  // of the two turns, or none
+  std::optional<BufferId> sum;
+  std::vector<BufferId> crossing;  // the second forward pass may begin with something of the first
+  for (std::size_t turn = 0; turn < 2; ++turn) {
+    std::vector<BufferId> saved;
+    for (std::size_t i = 0; i < (turn == longer ? 3 : 2); ++i) {
+      const BufferId made = new_buffer();
+      add_op(saved.empty() ? crossing : std::vector{saved.back()}, made, false);
+      saved.push_back(made);
+    }
+    if (below(3) == 0) crossing = {saved[below(saved.size())]};
+    std::optional<BufferId> gradient;
+    for (std::size_t i = 2; i-- > 0;) {
+      std::vector<BufferId> reads = {saved[i]};
+      if (gradient) reads.push_back(*gradient);
+      if (i == 0 && sum) {
+        add_op({*sum, reads.front(), reads.back()}, *sum, true);
+      } else {
+        const BufferId made = new_buffer();
+        add_op(reads, made, true);
+        gradient = made;
+      }
+    }
+    if (!sum) sum = gradient;
+  }
+  unwrap(builder.keep(*sum));
+  return unwrap(std::move(builder).build());
+}
+
 std::optional<std::int64_t> least_cost_within(const Graph& graph, std::int64_t peak) {
   return Machine(graph, peak).least_cost();
 }

@@ -13,6 +13,11 @@ namespace lowtide {
 // the opposite order. Every op has a cost, some a workspace, some may make their result over an operand.
 Graph small_step(std::mt19937_64& random);
 
+// 8 or 9 ops: two forward passes, each with its backward pass right behind it. What the second backward pass makes last
+// is added in place to what the first one did, as gradients are. The second forward pass may read something of the
+// first.
+Graph two_small_turns(std::mt19937_64& random);
+
 // The least cost of repeats with which some plan holds no more than `peak` bytes; nothing if none does. Tries them all.
 std::optional<std::int64_t> least_cost_within(const Graph& graph, std::int64_t peak);
 
