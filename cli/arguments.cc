@@ -60,7 +60,7 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
       ->type_name("PLAN");
   command
       ->add_option("--memory-budget", arguments.memory_budget,
-                   "For resident bytes and arena: 6GiB, 800MB, or 0.6 of what program order needs")
+                   "For resident bytes and arena: 6GiB, 800MB, or 60% of what eager needs")
       ->type_name("AMOUNT");
   command->add_option("--latency-budget", arguments.latency_budget, "For the ops' time in all: 20ms, 1.5s")
       ->type_name("TIME");

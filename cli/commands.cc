@@ -81,7 +81,7 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
     options.memory_budget = *budget;
   }
   if (arguments.latency_budget) {
-    const Result<Nanos> budget = parse_duration(*arguments.latency_budget);
+    const Result<Nanos> budget = parse_time_budget(*arguments.latency_budget);
     if (!budget.ok()) return about("--latency-budget", budget.error());
     options.latency_budget = *budget;
   }

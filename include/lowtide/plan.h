@@ -83,7 +83,7 @@ struct PlanOptions {
   bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
   // What may run again where a budget asks for it (see recompute.h), or "none": then nothing does, regions or not.
   std::string recompute = "auto";
-  // Covers resident bytes and arena. A share is of the resident bytes and the peak of program order without reuse.
+  // Covers resident bytes and arena. A share is of eager_bytes().
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs. Without a memory budget, the smallest plan within it is looked for.
   std::optional<Nanos> latency_budget = {};
@@ -97,10 +97,15 @@ struct PlanOptions {
 //
 // Every op runs once, unless a budget asks for more: where that needs more than the memory budget, the fastest plan
 // within it is taken in which some ops run again; and with a latency budget alone, the smallest plan within that.
-// What regions ask for (see Op in graph.h) runs again in any plan: bounds and shares are those of a graph that says so.
+// What regions ask for (see Op in graph.h) runs again in any plan: bounds are those of a graph that says so.
 //
 // Errors: E501 unknown algorithm; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step and
 // culprits; E405 if it was asked to stop.
 Result<Plan> plan(const Graph& graph, const PlanOptions& options = {});
+
+// What eager PyTorch needs: resident bytes and the peak of program order, in which no result reuses an operand's bytes
+// and regions run again, as checkpoints do. Gradients are resident, planned or not: eager leaves them in `.grad`. All
+// shares are of this.
+Result<Bytes> eager_bytes(const Graph& graph);
 
 }  // namespace lowtide

@@ -79,6 +79,13 @@ class Graph:
         """The most planned bytes alive at once when the ops run in program order."""
 
     @property
+    def eager_bytes(self) -> int:
+        """What eager PyTorch needs, of which budgets are shares: resident bytes and the program-order peak.
+
+        No result reuses an operand's bytes there, regions run again, as checkpoints do, and gradients are resident.
+        """
+
+    @property
     def operand_bound_bytes(self) -> int:
         """The most planned bytes that one op reads, writes and works in: no order has a smaller peak."""
 
@@ -417,6 +424,12 @@ def parse_bytes(text: str) -> int:
 
 def parse_duration_ns(text: str) -> int:
     """``"10ms"``, ``"1.5s"``; ``ValueError`` says what is wrong."""
+
+def parse_budget(text: str) -> int | float:
+    """``"6GiB"`` is bytes, ``"60%"`` the share 0.6; ``ValueError`` says what is wrong and what was meant."""
+
+def parse_time_budget_ns(text: str) -> int:
+    """As ``parse_duration_ns``, above 0."""
 
 def format_bytes(count: int) -> str:
     """``"6.00 GiB"``."""

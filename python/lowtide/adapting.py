@@ -37,6 +37,7 @@ from .adapt_memory import CpuMemory, CudaMemory, Memory, Watched, addresses_of, 
 from .adapt_report import BatchRecord, History, draw
 from .adapt_rollback import Rollback
 from .adapt_state import state_tensors, state_to_come
+from .budgets import read_byte_budget
 from .errors import InfeasibleError, add_note
 from .inputs import extents_of, tensors_in
 from .progress import ProgressLine
@@ -585,13 +586,10 @@ def adapt(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"lowtide.adapt takes a torch.nn.Module, not a {type(model).__qualname__}")
-    if isinstance(memory_budget, bool) or not isinstance(memory_budget, (int, str)):
-        raise TypeError(f'memory_budget is bytes or text such as "6GiB", not {memory_budget!r}')
-    budget = _core.parse_bytes(memory_budget) if isinstance(memory_budget, str) else memory_budget
     _refuse_wrappers(model)
     return Adapter(
         model,
-        budget,
+        read_byte_budget(memory_budget),
         blocks=blocks,
         optimizer=optimizer,
         shelter=max(shelter, 1),

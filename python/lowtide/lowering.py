@@ -364,6 +364,10 @@ class _Lowering:
         for name, gradient in self.tape.new_gradients.items():
             if gradient is not None:
                 keep(self._tape_window(gradient), "gradient", f"{name}.grad")
+        for ref in self.tape.dropped_gradients:
+            buffer = self.lowered.buffers[self._tape_window(ref).buffer]
+            if buffer.kind == "planned":
+                buffer.role = "gradient"
         for name, ref in self.tape.new_buffers.items():
             keep(self._tape_window(ref), "buffer", name)
         for _, name, key, ref in self.lowered.new_state:

@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 from . import _core
+from .budgets import read_latency_budget, read_memory_budget
 from .progress import plan_in_sight
-
-
-def read_memory_budget(budget: int | float | str | None) -> int | float | None:
-    """Bytes (an int), or a share of what eager needs (a float up to 1). Raises ValueError for anything else."""
-    if isinstance(budget, str):
-        return _core.parse_bytes(budget)
-    if isinstance(budget, float) and not 0 < budget <= 1:
-        raise ValueError(f"a memory budget of {budget} is not a share: above 0 and at most 1; bytes are an int or text")
-    return budget
-
-
-def read_latency_budget(budget: int | float | str | None) -> int | None:
-    """Nanoseconds, of a number of milliseconds or a text such as "20ms"."""
-    if budget is None:
-        return None
-    return _core.parse_duration_ns(budget) if isinstance(budget, str) else int(budget * 1e6)
 
 
 def plan(
@@ -34,9 +19,10 @@ def plan(
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
 
-    `memory_budget` is bytes, text ("6GiB") or a share (0.6) of what eager needs: resident bytes and program-order peak.
-    It covers resident bytes and arena. `latency_budget` is milliseconds or text ("20ms"). With `reuse`,
-    operators that can do so with the same bits make their result in the bytes of an operand that nobody needs any more.
+    `memory_budget` is bytes, text ("6GiB") or a share (0.6 or "60%") of what eager needs, which is
+    `graph.eager_bytes`: resident bytes and program-order peak. It covers resident bytes and arena. `latency_budget` is
+    milliseconds or text ("20ms"). With `reuse`, operators that can do so with the same bits make their result in the
+    bytes of an operand that nobody needs any more.
 
     Every operator runs once, if the memory budget allows that. If not, some run again, so that what they make need not
     be kept: as few and cheap ones as are found. With a latency budget alone, as much runs again as that allows, and the

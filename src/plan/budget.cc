@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <span>
 
 #include "graph/words.h"
@@ -96,6 +97,29 @@ Result<std::uint64_t> parse(std::string_view text, std::span<const Unit> units, 
   return static_cast<std::uint64_t>(amount);
 }
 
+// Digits, perhaps with a point among them, and nothing else.
+std::optional<double> plain_number(std::string_view text) {
+  double number = 0.0;
+  if (text.empty() || text.find_first_not_of("0123456789.") != text.npos) return std::nullopt;
+  const char* end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, number, std::chars_format::fixed).ptr != end) return std::nullopt;
+  return number;
+}
+
+// What somebody may have meant who wrote a number without a unit as a budget of memory.
+std::string meant_by(std::string_view text, double number) {
+  constexpr double kSurelyBytes = 1e6;
+  if (number == 0.0) return ", and a budget is above 0";
+  if (number <= 1.0 && text.find('.') != text.npos) {
+    std::array<char, 32> percent{};
+    std::snprintf(percent.data(), percent.size(), "%.6g%%", 100.0 * number);
+    return words(": did you mean '", percent.data(), "', a share of what eager needs?");
+  }
+  if (number >= kSurelyBytes) return words(": did you mean '", text, "B'?");
+  if (number > 100.0) return words(": did you mean '", text, "MiB'?");
+  return words(": did you mean '", text, "MiB', or '", text, "%' of what eager needs?");
+}
+
 }  // namespace
 
 Result<Bytes> resolve(const Budget& budget, Bytes whole) {
@@ -116,21 +140,34 @@ Result<Bytes> parse_bytes(std::string_view text) {
 }
 
 Result<Budget> parse_budget(std::string_view text) {
-  double share = 0.0;
-  if (text.find('.') == text.npos || text.find_first_not_of("0123456789.") != text.npos ||
-      std::from_chars(text.data(), text.data() + text.size(), share).ptr != text.data() + text.size()) {
-    const Result<Bytes> bytes = parse_bytes(text);
-    if (!bytes.ok()) return bytes.error();
-    return Budget(*bytes);
+  if (const std::optional<double> bare = plain_number(text)) {
+    return refuse(text, "a unit is missing", meant_by(text, *bare));
   }
-  if (const Result<Bytes> resolved = resolve(Share{share}, Bytes(0)); !resolved.ok()) return resolved.error();
-  return Budget(Share{share});
+  if (text.ends_with('%')) {
+    std::string_view number = text.substr(0, text.size() - 1);
+    if (number.ends_with(' ')) number.remove_suffix(1);
+    const std::optional<double> percent = plain_number(number);
+    if (!percent) return refuse(text, "what stands before '%' is no number");
+    const Share share{*percent / 100.0};
+    if (const Result<Bytes> resolved = resolve(share, Bytes(0)); !resolved.ok()) return resolved.error();
+    return Budget(share);
+  }
+  const Result<Bytes> bytes = parse_bytes(text);
+  if (!bytes.ok()) return bytes.error();
+  if (*bytes == Bytes(0)) return refuse(text, "a budget is above 0");
+  return Budget(*bytes);
 }
 
 Result<Nanos> parse_duration(std::string_view text) {
   const Result<std::uint64_t> count = parse(text, kTimeUnits, true);
   if (!count.ok()) return count.error();
   return Nanos(*count);
+}
+
+Result<Nanos> parse_time_budget(std::string_view text) {
+  const Result<Nanos> parsed = parse_duration(text);
+  if (parsed.ok() && *parsed == Nanos(0)) return refuse(text, "a budget is above 0");
+  return parsed;
 }
 
 std::string format_bytes(Bytes bytes) {

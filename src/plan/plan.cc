@@ -41,13 +41,6 @@ Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, std:
   return smallest;
 }
 
-Result<Bytes> resolve_memory_budget(const Graph& graph, const Budget& budget) {
-  if (std::holds_alternative<Bytes>(budget)) return resolve(budget, Bytes(0));
-  const Result<Bytes> eager = program_peak(graph.without_reuses());
-  if (!eager.ok()) return eager.error();
-  return resolve(budget, graph.resident_bytes() + *eager);
-}
-
 std::string amount(Bytes bytes) {
   return words(format_bytes(bytes), " (", bytes, " bytes)");
 }
@@ -84,6 +77,17 @@ Status check_latency(const Plan& plan, Infeasible why, Nanos budget) {
                words("the latency budget is ", budget, " ns, but the plan takes ", plan.time, " ns"), std::move(why)};
 }
 
+// The same options, a share of what eager needs as bytes: of this graph, not of one that is made from it.
+Result<PlanOptions> with_budget_in_bytes(const Graph& graph, PlanOptions options) {
+  if (!options.memory_budget || std::holds_alternative<Bytes>(*options.memory_budget)) return options;
+  const Result<Bytes> whole = eager_bytes(graph);
+  if (!whole.ok()) return whole.error();
+  const Result<Bytes> resolved = resolve(*options.memory_budget, *whole);
+  if (!resolved.ok()) return resolved.error();
+  options.memory_budget = *resolved;
+  return options;
+}
+
 Result<Plan> plan_without_reuse(const Graph& graph, PlanOptions options) {
   options.reuse = true;  // there is none in the graph
   Result<Plan> made = plan(graph.without_reuses(), options);
@@ -117,7 +121,34 @@ double Plan::gap() const {
   return static_cast<double>((arena - bound).count()) / static_cast<double>(bound.count());
 }
 
-Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
+Result<Bytes> eager_bytes(const Graph& graph) {
+  const Result<std::optional<Rewritten>> asked = with_regions(graph);
+  if (!asked.ok()) return asked.error();
+  const Graph written = (*asked ? (*asked)->graph : graph).without_reuses();
+  const Result<Lifetimes> lives = lifetimes(written, first_to_last(written.num_ops()));
+  if (!lives.ok()) return lives.error();
+  Bytes always = written.resident_bytes();
+  std::vector<std::int64_t> change(written.num_ops() + 1);  // by step: bytes of gradients that a life begins or ends
+  for (BufferId id(0); id.index() < written.num_buffers(); id = id.next()) {
+    const Buffer buffer = written.buffer(id);
+    if (!buffer.planned() || buffer.role != Role::gradient) continue;
+    always += buffer.size;
+    change[lives->lives[id.index()].begin.index()] += static_cast<std::int64_t>(buffer.size.count());
+    change[lives->lives[id.index()].end.index()] -= static_cast<std::int64_t>(buffer.size.count());
+  }
+  Bytes peak;
+  std::int64_t gradients = 0;
+  for (std::size_t step = 0; step < lives->live.size(); ++step) {
+    gradients += change[step];
+    peak = std::max(peak, lives->live[step] - Bytes(static_cast<std::uint64_t>(gradients)));
+  }
+  return always + peak;
+}
+
+Result<Plan> plan(const Graph& graph, const PlanOptions& given) {
+  const Result<PlanOptions> in_bytes = with_budget_in_bytes(graph, given);
+  if (!in_bytes.ok()) return in_bytes.error();
+  const PlanOptions& options = *in_bytes;
   if (!options.reuse) return plan_without_reuse(graph, options);
   if (options.recompute != "none") {
     const Result<std::optional<Rewritten>> asked = with_regions(graph);
@@ -126,12 +157,7 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& options) {
   }
   const Result<OrderAlgorithm> algorithm = find_order(options.order);
   if (!algorithm.ok()) return algorithm.error();
-  Bytes memory_budget = Bytes::max();
-  if (options.memory_budget) {
-    const Result<Bytes> resolved = resolve_memory_budget(graph, *options.memory_budget);
-    if (!resolved.ok()) return resolved.error();
-    memory_budget = *resolved;
-  }
+  const Bytes memory_budget = options.memory_budget ? std::get<Bytes>(*options.memory_budget) : Bytes::max();
 
   Result<BoundedOrder> found = algorithm->run(graph);
   if (!found.ok()) return found.error();

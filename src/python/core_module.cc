@@ -211,6 +211,7 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("num_versions", &Graph::num_versions)
       .def_prop_ro("resident_bytes", [](const Graph& self) { return self.resident_bytes().count(); })
       .def_prop_ro("program_peak_bytes", program_peak)
+      .def_prop_ro("eager_bytes", [](const Graph& graph) { return take(eager_bytes(graph)).count(); })
       .def_prop_ro("operand_bound_bytes", [](const Graph& self) { return operand_bound(self).count(); })
       .def_prop_ro("fingerprint", [](const Graph& self) { return fingerprint_text(fingerprint(self)); })
       .def("summary", [](const Graph& self) { return summary(self); })
@@ -378,6 +379,12 @@ HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bo
   return {take(unlocked([&] { return plan(graph, options); })), true};
 }
 
+MemoryBudget parse_memory_budget(std::string_view text) {
+  const Budget budget = take(parse_budget(text));
+  if (const auto* bytes = std::get_if<Bytes>(&budget)) return bytes->count();
+  return std::get<Share>(budget).of_whole;
+}
+
 void check_plan(const Graph& graph, HeldPlan& plan) {
   take(unlocked([&] { return verify(graph, plan); }));
   plan.verified = true;
@@ -444,6 +451,8 @@ NB_MODULE(_core, m) {
   m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
+  m.def("parse_budget", &parse_memory_budget, "text"_a);
+  m.def("parse_time_budget_ns", [](std::string_view text) { return take(parse_time_budget(text)).count(); }, "text"_a);
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
   m.def("op_hidden_writes", hidden_writes, "name"_a);
   m.def("op_result_over", result_over, "name"_a);

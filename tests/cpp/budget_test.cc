@@ -79,15 +79,41 @@ TEST(Budget, RefusesWhatIsNoAmountOfBytes) {
 TEST(Budget, TellsSharesFromBytes) {
   EXPECT_EQ(std::get<Bytes>(*parse_budget("6GiB")), Bytes(std::uint64_t{6} << 30));
   EXPECT_EQ(std::get<Bytes>(*parse_budget("1.5kB")), Bytes(1500));
-  EXPECT_EQ(std::get<Bytes>(*parse_budget("1")), Bytes(1));
-  EXPECT_EQ(std::get<Share>(*parse_budget("0.6")).of_whole, 0.6);
-  EXPECT_EQ(std::get<Share>(*parse_budget("1.0")).of_whole, 1.0);
-  EXPECT_EQ(std::get<Share>(*parse_budget(".25")).of_whole, 0.25);
-  for (const std::string_view text : {"1.5", "0.0", "6000.5"}) {
+  EXPECT_EQ(std::get<Bytes>(*parse_budget("1B")), Bytes(1));
+  EXPECT_EQ(std::get<Share>(*parse_budget("60%")).of_whole, 0.6);
+  EXPECT_EQ(std::get<Share>(*parse_budget("100 %")).of_whole, 1.0);
+  EXPECT_EQ(std::get<Share>(*parse_budget("12.5%")).of_whole, 0.125);
+  for (const std::string_view text : {"150%", "0%", "0.0 %", "100.5%"}) {
     EXPECT_EQ(parse_budget(text).error().code, ErrorCode::invalid_share) << text;
   }
-  for (const std::string_view text : {"", ".", "0.6.1", "1..0", "-0.5", "0.6e0", "nan", "0.6 ", "60%"}) {
+  for (const std::string_view text :
+       {"", ".", "%", "-60%", "nan%", "6e1%", "60  %", "60% ", "0.6.1", "1..0", "-0.5", "nan", "0.6 ", "0B", "0 GiB"}) {
     EXPECT_EQ(parse_budget(text).error().code, ErrorCode::invalid_amount) << text;
+  }
+}
+
+TEST(Budget, SaysWhatANumberWithoutAUnitMayHaveMeant) {
+  struct Case {
+    std::string_view text;
+    std::string_view meant;
+  };
+  constexpr Case kCases[] = {
+      {"0.6", "did you mean '60%'"}, {"1.0", "did you mean '100%'"},     {"60", "'60MiB', or '60%'"},
+      {"1", "'1MiB', or '1%'"},      {"8192", "did you mean '8192MiB'"}, {"8000000000", "did you mean '8000000000B'"},
+      {"0", "a budget is above 0"},  {"0.0", "a budget is above 0"},
+  };
+  for (const Case& c : kCases) {
+    const Result<Budget> parsed = parse_budget(c.text);
+    ASSERT_FALSE(parsed.ok()) << c.text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::invalid_amount);
+    EXPECT_THAT(parsed.error().message, HasSubstr(std::string(c.meant))) << c.text;
+  }
+}
+
+TEST(Budget, TimeIsAboveZero) {
+  EXPECT_EQ(*parse_time_budget("20ms"), Nanos(20'000'000));
+  for (const std::string_view text : {"0ms", "0.0 s", "-1ms", "nan", "20"}) {
+    EXPECT_EQ(parse_time_budget(text).error().code, ErrorCode::invalid_amount) << text;
   }
 }
 

@@ -388,7 +388,7 @@ def test_says_what_is_wrong_with_blocks() -> None:
         lowtide.adapt(Images(), memory_budget="1GiB", blocks=["third"])
     with pytest.raises(ValueError, match="is no module of the Images"):
         lowtide.adapt(Images(), memory_budget="1GiB", blocks=[Residual(2)])
-    with pytest.raises(TypeError, match="memory_budget is bytes"):
+    with pytest.raises(ValueError, match="memory_budget: expected bytes or text"):
         lowtide.adapt(Texts(), memory_budget=0.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         lowtide.adapt(print, memory_budget="1GiB")  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_plan_without_output_writes_nothing(files: Path) -> None:
 
 def test_budgets(files: Path) -> None:
     # Resident 5 KiB; at most two results of 1 KiB and a workspace of 256 bytes: 7424 bytes in all.
-    for budget, code in [("7424", 0), ("7423", 3), ("8KiB", 0), ("1.0", 0), ("0.99", 3)]:
+    for budget, code in [("7424B", 0), ("7423B", 3), ("8KiB", 0), ("100%", 0), ("99%", 3)]:
         assert run("plan", "step.json", "--memory-budget", budget, cwd=files).returncode == code, budget
     for budget, code in [("3us", 0), ("2999ns", 3)]:
         assert run("plan", "step.json", "--latency-budget", budget, cwd=files).returncode == code, budget
@@ -189,7 +189,7 @@ def test_every_key_is_documented(files: Path) -> None:
         "verify step.json plan.json",
         "inspect step.json",
         "inspect plan.json",
-        "plan step.json --memory-budget 1",
+        "plan step.json --memory-budget 1B",
         "plan",
         "explain training.json",
         "pack buffers.csv",
@@ -266,8 +266,13 @@ FAILURES = [
     ("plan step.json --memory-budget=", 2, "usage"),
     ("plan step.json --memory-budget -1", 2, "E502"),
     ("plan step.json --memory-budget nan", 2, "E502"),
-    ("plan step.json --memory-budget 1.5", 2, "E503"),
+    ("plan step.json --memory-budget 0", 2, "E502"),
+    ("plan step.json --memory-budget 60", 2, "E502"),
+    ("plan step.json --memory-budget 0.6", 2, "E502"),
+    ("plan step.json --memory-budget 0GiB", 2, "E502"),
+    ("plan step.json --memory-budget 150%", 2, "E503"),
     ("plan step.json --latency-budget 20", 2, "E502"),
+    ("plan step.json --latency-budget 0ms", 2, "E502"),
     ("verify step.json", 2, "usage"),
     ("inspect step.json --top -1", 2, "usage"),
     ("inspect step.json --top many", 2, "usage"),

@@ -59,7 +59,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def commands(graph: Path, cache: Path) -> dict[str, list[str]]:
     return {
-        "program": [PROGRAM, "plan", str(graph), "--memory-budget", "0.3"],
+        "program": [PROGRAM, "plan", str(graph), "--memory-budget", "30%"],
         "python": [sys.executable, "-c", SCRIPT, str(graph)],
         "compile": [sys.executable, "-c", HELD_SCRIPT, str(graph), str(cache)],
     }
