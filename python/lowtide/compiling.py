@@ -25,6 +25,8 @@ from torch.nn.parameter import is_lazy
 
 from . import _core, _torch, active_replay
 from .autocast_casts import any_kept, region_around
+from .beside import Beside, eager_bytes
+from .budgets import read_latency_budget, read_memory_budget
 from .cache_directory import CacheDirectory, default_directory
 from .capturing import optimizers_of
 from .errors import CaptureError, InfeasibleError, add_note
@@ -33,20 +35,19 @@ from .fallback import Fallback, is_for_the_caller, reason_of
 from .guards import Guards, must_stay_eager, read_arguments, read_modes, read_optimizers
 from .interrupts import signals_held
 from .leftovers import FilledCaches
+from .memory_budget import SCALAR_BYTES, MemoryBudget
 from .memory_guard import OFF, chosen_guard
 from .plan_cache import PlanCache
-from .planning import read_latency_budget, read_memory_budget
 from .profiles import ProfileCache
 from .progress import plan_in_sight
 from .sharing import Sharing, sharing_leaves
-from .step import CapturedStep, RunsEager, SharedMemory, StaleBinding
+from .step import CapturedStep, RunsEager, SharedMemory, StaleBinding, Variant
 from .stopwatch import Stopwatch
 from .structure import Structure, argument_names, assign, flatten
 from .surroundings import Surroundings
 from .tape import capture_step
 
 MAX_CAPTURES = 8
-_BESIDE_THE_PLAN = 64 * 1024  # bytes: no step has more outside its plan, scalars most of them
 _SPARE_BYTES = 16 << 20  # that a first run may take beside its plan, where there is no budget
 
 # One step at a time: all programs share one arena, and the optimizer's twin stands in for its parameters meanwhile.
@@ -64,10 +65,12 @@ class Stats(TypedDict):
     calls: int
     captures: int
     eager_calls: int
-    eager_bytes: int  # an estimate: resident, plus what is alive at once in program order
-    planned_bytes: int  # resident plus arena
-    resident_bytes: int
+    eager_bytes: int  # an estimate, of which budgets are shares: resident, plus what is alive at once in program order
+    budget_bytes: int  # the memory budget in bytes; 0 if there is none
+    planned_bytes: int  # resident, arena and update
+    resident_bytes: int  # the model's and the optimizers' tensors, the batch and what the caller keeps
     arena_bytes: int
+    update_bytes: int  # what rules of optimizers allocate beside the plan, where they run as they are
     gradient_bytes: int  # of resident: gradients that the function leaves in `.grad`
     served_bytes: int  # the highest arena address served in the last step
     misses: int  # requests outside the plan, over all steps
@@ -108,7 +111,7 @@ class CompiledStep:
             "memory_budget": memory_budget, "latency_budget": latency_budget, "keep_grads": keep_grads,
             "on_unsupported": on_unsupported,
         }  # fmt: skip
-        self._memory_budget = read_memory_budget(memory_budget)
+        self._memory_budget = MemoryBudget(read_memory_budget(memory_budget))
         self._latency_ns = read_latency_budget(latency_budget)
         self._keep_grads = keep_grads is not False
         budgets = {"memory_budget": memory_budget, "latency_budget": latency_budget}
@@ -129,6 +132,7 @@ class CompiledStep:
         self._seconds: deque[float] = deque(maxlen=1000)
         self._calls = self._eager_calls = self._misses = self._unplanned = 0
         self._planning_seconds = 0.0
+        self._excess = 0  # the most bytes that a step had more than its budget
         self._escapes: list[str] = []
         self._around: list[str] = []  # what calls have run eager under
         self._lazy = True  # until the model is seen to know the shape of each parameter
@@ -232,6 +236,12 @@ class CompiledStep:
         self._unplanned = max(self._unplanned, report.unplanned_peak)
         if report.escapes:
             self._warn_escape(report.escapes)
+        self._check_budget(step)
+        if step.rebound:  # after `load_state_dict`: others still hold what was replaced
+            step.rebound = False
+            for other in self._captures.values():
+                if other is not step:
+                    other.close()
         if self._calls == 1:
             _announce(self.summary())
         return result
@@ -287,32 +297,58 @@ class CompiledStep:
         record = CaptureRecord(guards, names, reason, describe(guards, names, surroundings, any_gradients))
         step = CapturedStep(
             tape, self._model, self._optimizers, self._cache, self._plan, record, keep_grads=self._keep_grads,
-            guard=self._guard, spare_bytes=_SPARE_BYTES if self._memory_budget is None else _BESIDE_THE_PLAN // 4,
+            guard=self._guard, spare_bytes=SCALAR_BYTES // 4 if self._memory_budget else _SPARE_BYTES,
+            metered=bool(self._memory_budget), make_room=self._make_room,
         )  # fmt: skip
         self._records.append(record)
         self._stale = ""
         return step
 
-    def _plan(self, graph: _core.Graph, outside_ns: int) -> _core.Plan:
+    def _plan(self, graph: _core.Graph, outside_ns: int, beside: Beside) -> _core.Plan:
         begin = time.perf_counter()
         try:
-            if self._memory_budget is None and self._latency_ns is None:
+            if not self._memory_budget and self._latency_ns is None:
                 return plan_in_sight(graph, look=signals_held.look)
             operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
-            memory = self._memory_budget
-            if isinstance(memory, int):
-                memory = max(0, memory - _BESIDE_THE_PLAN)
-            return self._plans.get_or_plan(graph, memory, operators_ns)
+            return self._plans.get_or_plan(graph, self._memory_budget.left_for_plan(graph, beside), operators_ns)
         except InfeasibleError as error:
-            if str(error).startswith("E301") and isinstance(self._memory_budget, int):
-                aside = _core.format_bytes(_BESIDE_THE_PLAN)
-                add_note(error, f"lowtide: {aside} of the memory budget are set aside for scalars outside the plan")
+            if str(error).startswith("E301"):
+                for note in self._memory_budget.explain(graph, beside):
+                    add_note(error, f"lowtide: {note}")
             if str(error).startswith("E302") and outside_ns:
                 said = f"{outside_ns} ns of the latency budget's {self._latency_ns} ns"
                 add_note(error, f"lowtide: outside its operators the step takes {said}")
             raise
         finally:
             self._planning_seconds += time.perf_counter() - begin
+
+    def _make_room(self, variant: Variant) -> None:
+        """All captures have one arena: those that need a larger one than this step may have are closed meanwhile."""
+        left = self._memory_budget.left_for_plan(variant.graph, variant.beside)
+        if left is not None:
+            for step in self._captures.values():
+                step.close_larger_than(max(variant.plan.arena_bytes, left - variant.plan.resident_bytes))
+
+    def _check_budget(self, step: CapturedStep) -> None:
+        """Where a step had more than its budget it is said, and the next one is planned with what this one needed."""
+        variant = step.current
+        if not self._memory_budget or variant is None:
+            return
+        plan, beside, held = variant.plan, variant.beside, step.report.held_bytes
+        excess = self._memory_budget.exceeded_by(held, variant.graph, beside)
+        if excess <= self._excess:
+            return
+        self._excess = excess
+        outside = held - plan.resident_bytes - beside.resident - plan.arena_bytes
+        step.plan_again_with(outside)
+        amount = _core.format_bytes
+        warnings.warn(
+            f"lowtide: memory_budget is not kept: this step of {_name_of(self._function)} had {amount(held)}, "
+            f"{amount(excess)} more than the budget, with {amount(max(0, outside))} outside its plan; the next one is "
+            "planned with room for that, or raises InfeasibleError",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
     def _drop_captures(self) -> None:
         for step in self._captures.values():
@@ -358,16 +394,21 @@ class CompiledStep:
     def stats(self) -> Stats:
         """Figures of the steps so far."""
         plan, graph = self.plan, self.graph
+        variant = self._current.current if self._current else None
+        beside = variant.beside if variant else Beside()
         seconds = median(self._seconds) if self._seconds else 0.0
-        outside_ns = self._current.current.outside_ns if self._current and self._current.current else 0
+        outside_ns = variant.outside_ns if variant else 0
+        resident = plan.resident_bytes + beside.resident if plan else 0
         return {
             "calls": self._calls,
             "captures": len(self._records),
             "eager_calls": self._eager_calls,
-            "eager_bytes": graph.resident_bytes + graph.program_peak_bytes if graph else 0,
-            "planned_bytes": plan.resident_bytes + plan.arena_bytes if plan else 0,
-            "resident_bytes": plan.resident_bytes if plan else 0,
+            "eager_bytes": eager_bytes(graph, beside) if graph else 0,
+            "budget_bytes": self._memory_budget.bytes_for(graph, beside) if graph else 0,
+            "planned_bytes": resident + plan.arena_bytes + beside.update if plan else 0,
+            "resident_bytes": resident,
             "arena_bytes": plan.arena_bytes if plan else 0,
+            "update_bytes": beside.update,
             "gradient_bytes": self._current.gradient_bytes if self._current else 0,
             "served_bytes": self._current.report.highest_end if self._current else 0,
             "misses": self._misses,
@@ -382,7 +423,7 @@ class CompiledStep:
         }
 
     def summary(self) -> str:
-        """One line: eager's estimate, what is planned, time, captures and misses; or why it runs eager."""
+        """One line: eager's estimate, the plan, the budget, time, captures and misses; or why it runs eager."""
         s = self.stats()
         if self._unsupported is not None:
             return f"lowtide: {self._fallback.describe(f': {self._unsupported}')}; {_calls(s)}"
@@ -391,12 +432,19 @@ class CompiledStep:
             return f"lowtide: {_name_of(self._function)} {state}; {_calls(s)}"
         kept = f", {_mib(s['gradient_bytes'])} of it kept in .grad" if s["gradient_bytes"] else ""
         outside = f" and {s['outside_seconds'] * 1e3:.1f} ms outside of them" if s["outside_seconds"] else ""
+        update = f" + {_mib(s['update_bytes'])} for the optimizer's own step" if s["update_bytes"] else ""
+        budget = self._memory_budget.summary(_mib(s["eager_bytes"]), _mib(s["budget_bytes"]))
         return (
-            f"lowtide: eager about {_mib(s['eager_bytes'])} -> planned {_mib(s['planned_bytes'])} "
-            f"({_mib(s['resident_bytes'])} resident{kept} + {_mib(s['arena_bytes'])} arena), "
+            f"lowtide: eager{self._as_written()} about {_mib(s['eager_bytes'])} -> planned {_mib(s['planned_bytes'])} "
+            f"({_mib(s['resident_bytes'])} resident{kept} + {_mib(s['arena_bytes'])} arena{update}){budget}, "
             f"step {s['step_seconds'] * 1e3:.1f} ms = {s['step_time_ratio']:.2f} x its ops alone{outside}, "
             f"{s['captures']} captures, {s['misses']} misses{'' if self._guard is OFF else ', guarded'}"
         )
+
+    def _as_written(self) -> str:
+        variant = self._current.current if self._current else None
+        regions = variant is not None and any(operator.region for operator in variant.lowered.operators)
+        return " with its checkpoints" if regions else ""
 
     def explain_guards(self) -> str:
         """What each capture holds for, and why it was made: which guard of the nearest capture did not hold.
@@ -537,8 +585,10 @@ def compile(
     """Gives a callable like `function` whose steps run planned, from one arena, with the same numbers bit for bit.
 
     `function` is the step as you wrote it, over the stock `model` and `optimizer` (or several). `memory_budget` is
-    bytes, text ("6GiB") or a share of what eager needs (0.6); `latency_budget` is milliseconds or text ("20ms"), for
-    the whole step once it is known what that takes outside its operators.
+    bytes, text ("6GiB") or a share (0.6 or "60%") of what eager needs, which `summary()` names: the tensors of the
+    model and its optimizers, the batch, what the caller keeps, and what is alive at once in program order, checkpoints
+    included. `latency_budget` is milliseconds or text ("20ms"), for the whole step once it is known what that takes
+    outside its operators.
     `keep_grads=False` frees gradients as soon as they are used even if the function leaves `.grad` set. Without
     `function` it is a decorator.
 

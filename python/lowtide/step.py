@@ -16,6 +16,7 @@ from . import _core
 from .assembly import Program, assemble, build_graph, can_run_alone, profile_operators
 from .autocast_casts import Cast, cast_now
 from .before_run import BeforeRun, draws, worth_keeping
+from .beside import Beside, PeakMeter, resident_beside, update_bytes
 from .errors import CaptureError, LowtideError, add_note
 from .explaining import CaptureRecord
 from .fallback import is_for_the_caller
@@ -61,6 +62,7 @@ class Binding:
     find: Callable[[], torch.Tensor | None]
     name: str
     lasting: bool  # found in the model's or the optimizers' own dictionaries
+    passing: bool  # let go of after each step: the caller drops gradients as it likes
     layout: tuple[Any, ...] | None = None
     bound: torch.Tensor | None = None
 
@@ -91,6 +93,7 @@ class Variant:
     shared: list[Shared]
     rules: list[int]  # keys of opaque updates
     outside_ns: int  # what steps take outside the operators; 0 if that was not known when it was planned
+    beside: Beside  # bytes that are counted beside the plan
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
     replans: int = 0
     draws: bool = False  # a run may draw random numbers
@@ -108,6 +111,7 @@ class RunReport:
     misses: int = 0
     unplanned_peak: int = 0
     escapes: list[str] = field(default_factory=list)
+    held_bytes: int = 0  # under a budget: the most that was there at once, of the model, its optimizers and the step
 
 
 class CapturedStep:
@@ -119,12 +123,14 @@ class CapturedStep:
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         cache: ProfileCache,
-        plan: Callable[[_core.Graph, int], _core.Plan],
+        plan: Callable[[_core.Graph, int, Beside], _core.Plan],
         record: CaptureRecord,
         *,
         keep_grads: bool,
         guard: MemoryGuard,
         spare_bytes: int,
+        metered: bool,
+        make_room: Callable[[Variant], None],
     ) -> None:
         self.tape = tape
         self.model = model
@@ -134,6 +140,9 @@ class CapturedStep:
         self.record = record
         self._guard = guard
         self._spare_bytes = spare_bytes  # that may be allocated beside the plan
+        self._metered = metered
+        self._make_room = make_room
+        self._beside_seen = 0  # the most bytes that a step has had beside its graph, more than was expected
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
         for mark in tape.updates:
@@ -148,6 +157,7 @@ class CapturedStep:
         if not keep_grads:
             tape.drop_gradients()
         self._runs: dict[int, TwinRun] = {}
+        self.rebound = False  # something that was bound before has been replaced since
         self.current: Variant | None = None
         self.report = RunReport()
         self.begun = False  # the last run has got as far as its program
@@ -164,10 +174,25 @@ class CapturedStep:
             self._bind(variant, leaves)
             self._drop_entry_gradients()
             before = BeforeRun(self._worth_keeping(variant, leaves), draws=variant.draws)
+            self._make_room(variant)
+            there = self._there_before(variant) if self._metered else 0
         except BaseException:
             _roll_back(runs)
             raise
         self.begun = True
+        try:
+            with PeakMeter(self._metered) as peak:
+                taken, result = self._run(variant, runs, leaves, before)
+        finally:
+            for binding in variant.bindings:
+                binding.bound = None if binding.passing else binding.bound
+        self._account(variant, runs, taken)
+        self.report.held_bytes = there + peak.bytes
+        return result
+
+    def _run(
+        self, variant: Variant, runs: dict[int, TwinRun], leaves: Sequence[Any], before: BeforeRun
+    ) -> tuple[Elapsed, tuple[Any, Any]]:
         try:
             watch = Stopwatch()
             outputs = variant.program.runtime.run(numbers_of(runs), signals_held.lookout)
@@ -185,9 +210,7 @@ class CapturedStep:
             tensor = shared.find() if shared.written else None
             if tensor is not None:  # autograd outside must notice, whichever of its tensors it knows
                 torch.autograd.graph.increment_version(tensor)
-        result = self._deliver(variant, runs, outputs, leaves)
-        self._account(variant, runs, taken)
-        return result
+        return taken, self._deliver(variant, runs, outputs, leaves)
 
     def _rehearse(self) -> tuple[dict[int, TwinRun], Variant]:
         """Runs the twins and finds their variant; if a rule turns out inexpressible, updates are eager from now on."""
@@ -352,13 +375,14 @@ class CapturedStep:
             eager = [f"{type(self.optimizers[index]).__qualname__}.step" for index in self.eager_updates]
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
-            plan = self._plan(graph, outside_ns or 0)
+            bindings, inputs = self._find_bindings(lowered)
+            beside = self._beside(lowered, bindings)
+            plan = self._plan(graph, outside_ns or 0, beside)
             program = assemble(lowered, profiles, plan, numbers, self._guard)
         except BaseException:
             for key in rules:
                 forget_rule(key)
             raise
-        bindings, inputs = self._find_bindings(lowered)
         binding_of = {binding.buffer: binding for binding in bindings}
         written = self._written(lowered)
         for buffer in written:
@@ -370,7 +394,7 @@ class CapturedStep:
         ]
         variant = Variant(
             lowered, signature, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules,
-            outside_ns or 0,
+            outside_ns or 0, beside,
         )  # fmt: skip
         unsettled = (can_run_alone(op) and not p.settled for op, p in zip(lowered.operators, profiles, strict=True))
         variant.draws = draws(lowered)
@@ -404,7 +428,7 @@ class CapturedStep:
             else:
                 assert root is not None
                 lasting = root.kind in ("parameter", "buffer", "state", "constant")
-                bindings.append(Binding(index, self._finder(root), buffer.name, lasting))
+                bindings.append(Binding(index, self._finder(root), buffer.name, lasting, root.kind == "gradient"))
         return bindings, inputs
 
     def _finder(self, root: Root | StateRoot) -> Callable[[], torch.Tensor | None]:
@@ -479,7 +503,7 @@ class CapturedStep:
 
     def _rebind(self, variant: Variant, binding: Binding) -> None:
         tensor = binding.find()
-        if tensor is binding.bound:
+        if tensor is binding.bound and not binding.passing:
             return
         if tensor is None:
             raise StaleBinding(f"{binding.name} is gone")
@@ -488,8 +512,10 @@ class CapturedStep:
             binding.layout = layout
         elif binding.layout != layout:
             raise StaleBinding(f"{binding.name} has another shape or dtype")
+        replaced = binding.lasting and binding.bound is not None and binding.name not in self.tape.new_buffers
+        self.rebound = self.rebound or replaced
         binding.bound = tensor
-        variant.program.runtime.bind(binding.buffer, tensor)
+        variant.program.runtime.bind(binding.buffer, tensor, transient=binding.passing)
 
     # -- accounting ----------------------------------------------------------------------------------------------------
 
@@ -504,6 +530,43 @@ class CapturedStep:
         missed = [call for call in runtime.missed_calls if can_run_alone(variant.lowered.operators[operators[call]])]
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
             self._replan(variant, runs, [operators[call] for call in missed])
+
+    def _beside(self, lowered: Lowered, bindings: Sequence[Binding]) -> Beside:
+        update = 0
+        for mark in self.tape.updates:
+            parameters = [self.tape.parameters[name] for name in mark.gradients]
+            opaque = [[self.tape.parameters[name]] for index, name, _ in lowered.opaque if index == mark.optimizer]
+            turns = [parameters] if mark.optimizer in self.eager_updates else opaque
+            if turns:
+                update += update_bytes(self.optimizers[mark.optimizer], turns)
+        return Beside(self._resident_beside(bindings), max(update, self._beside_seen))
+
+    def _resident_beside(self, bindings: Sequence[Binding]) -> int:
+        return resident_beside(self.model, self.optimizers, [binding.find() for binding in bindings])
+
+    def _there_before(self, variant: Variant) -> int:
+        """Bytes of the model, its optimizers and the batch before the run: rules that run as they are make state."""
+        own_rules = self.eager_updates or variant.lowered.opaque
+        beside = self._resident_beside(variant.bindings) if own_rules else variant.beside.resident
+        made = sum(buffer.nbytes for buffer in variant.lowered.buffers if buffer.kind == "made")
+        return variant.graph.resident_bytes - made + beside
+
+    def plan_again_with(self, beside: int) -> None:
+        """The last step had so many bytes beside its graph: it is planned again before the next."""
+        self._beside_seen = max(self._beside_seen, beside)
+        if self.current is not None:
+            self._close(self.current)
+
+    def close_larger_than(self, arena_bytes: int) -> None:
+        """Closes what needs a larger arena; it is planned again when it is needed."""
+        for variant in [v for v in self._variants.values() if v.plan.arena_bytes > arena_bytes]:
+            self._close(variant)
+
+    def _close(self, variant: Variant) -> None:
+        for key in [key for key, other in self._variants.items() if other is variant]:
+            del self._variants[key]
+            variant.settles = False
+            _dispose(variant)
 
     def settle(self, whole: Elapsed) -> None:
         """After a step that took this long as a whole: once its calls have been timed often enough, times settle.

@@ -86,10 +86,12 @@ class Tape:
     any_frozen_gradients: bool  # so it is for parameters that require none
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     spent: frozenset[int] = frozenset()  # leaves of the result whose graph the step has been backward through
+    dropped_gradients: list[Ref] = field(default_factory=list)  # what eager leaves in `.grad`
 
     def drop_gradients(self) -> None:
         """No gradient outlives the step any more, if its own updates are all that they are for."""
         if self.any_gradients and self.updates:
+            self.dropped_gradients = [ref for ref in self.new_gradients.values() if ref is not None]
             self.new_gradients = dict.fromkeys(self.new_gradients)
 
 
@@ -220,6 +222,8 @@ class _Capture:
                 raise _CachesFilled
             raise failure
         assert tape is not None
+        for buffer in tape.recording.buffers:
+            buffer.root = None  # bindings find it again: what the caller replaces is not kept alive
         return tape
 
     def _finish(self, clean: Callable[[], Any], failure: BaseException) -> Any:
