@@ -240,9 +240,10 @@ class SecondRuns:
         """Tensors for this run in place of those that were written to or have a graph, and of running statistics."""
         fresh: dict[int, torch.Tensor] = {key: tensor.clone() for key, tensor in self._statistics.items()}
         parameters = {id(held.tensor) for held in self._parameters}
+        made: dict[int, torch.Tensor] = {}
         for key, (_, content) in self._contents.items():
             if key in self._known or content.has_graph:
-                tensor = content.fresh()
+                tensor = content.fresh(made)
                 fresh[key] = nn.Parameter(tensor.detach(), tensor.requires_grad) if key in parameters else tensor
                 fresh[id(content)] = fresh[key]
         return fresh

@@ -84,8 +84,23 @@ class Content:
         """Whether somebody wrote to the tensor and nothing was kept."""
         return self._kept is None and self.was_written()
 
-    def fresh(self) -> torch.Tensor:
-        """A tensor of this content that may be written to, and with as much of a graph as there was."""
+    def fresh(self, made: dict[int, torch.Tensor] | None = None) -> torch.Tensor:
+        """A tensor of this content that may be written to, and with as much of a graph as there was.
+
+        If another one was made for the same memory, it is a view of that.
+        """
+        if not self._shared or self.has_graph or made is None:
+            return self._made()
+        memory = self._shown.untyped_storage()._cdata
+        if memory not in made:
+            made[memory] = self._made()
+            return made[memory]
+        shown, storage = self._shown, made[memory].untyped_storage()
+        view = torch.empty(0, dtype=shown.dtype, device=shown.device)
+        view.set_(storage, shown.storage_offset(), shown.shape, shown.stride())
+        return view.requires_grad_(self._requires_grad)
+
+    def _made(self) -> torch.Tensor:
         source = self._shown if self._kept is None else self._kept
         if not self._shared:
             result = source.detach() if self._kept is None and not self.was_written() else source.clone()

@@ -39,7 +39,7 @@ class Drops:
                 unshared=self._moving.get(forward, ()),
                 watch=(forward, forward.module.training) not in self._watched,
                 later=lambda written: self._keep(forward, f"{_named(written)} {_WRITTEN_AFTER}"),
-                differs=lambda: self._keep(forward, f"{_DIFFERS}{_CONSEQUENCE}"),
+                differs=lambda: self._keep(forward, f"{_DIFFERS}{_CONSEQUENCE}", in_any_case=True),
             )
         except torch.OutOfMemoryError:
             raise
@@ -76,8 +76,8 @@ class Drops:
         if seen.written:
             self._keep(forward, f"{_named(seen.written)} {_WRITTEN_WITHIN}{_CONSEQUENCE if seen.lost else ''}")
 
-    def _keep(self, forward: Forward, why: str) -> None:
-        if self._leave_out(forward):
+    def _keep(self, forward: Forward, why: str, *, in_any_case: bool = False) -> None:
+        if self._leave_out(forward) or in_any_case:
             self._say(forward, why)
 
     def _say(self, forward: Forward, why: str) -> None:

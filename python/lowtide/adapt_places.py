@@ -10,6 +10,7 @@ import random
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from operator import eq, is_
 from types import CellType, FunctionType
 from typing import Any, NamedTuple
@@ -189,7 +190,7 @@ def _same_state(one: Any, other: Any) -> bool:
 
 NUMPY_GENERATOR = Kind(_read_numpy, _same_state, _write_numpy, _as_it_is)
 
-_SMALL_ARRAY = 1 << 16  # bytes; larger ones are data, which nobody changes between two runs
+_SMALL_ARRAY = 1 << 20  # bytes; larger ones are data, which nobody changes between two runs
 
 
 def _write_array(array: Any, content: Any) -> None:
@@ -206,12 +207,29 @@ def write_back(places: Iterable[Place]) -> None:
             kind.write(target, content)
 
 
+def _read_context(variable: ContextVar[Any]) -> list[Any]:
+    try:
+        return [variable.get()]
+    except LookupError:
+        return []
+
+
+def _write_context(variable: ContextVar[Any], content: list[Any]) -> None:
+    for value in content:
+        variable.set(value)
+
+
+CONTEXT = Kind(_read_context, _same_items, _write_context, _items)
+
+
 def kind_of_state(value: Any) -> Kind | None:
-    """How to put back an object that has its state inside: a random generator, or a small array of NumPy."""
+    """How to put back an object that has its state inside: a random generator, a context variable, a small array."""
     if isinstance(value, torch.Generator):
         return TORCH_GENERATOR
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return PYTHON_GENERATOR
+    if isinstance(value, ContextVar):
+        return CONTEXT
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not type(value).__module__.startswith("numpy"):
         return None

@@ -12,6 +12,7 @@ import functools
 from collections import deque
 from collections.abc import Iterable
 from io import IOBase
+from itertools import islice
 from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 from weakref import ReferenceType
@@ -32,11 +33,11 @@ from .adapt_places import (
     Variable,
     kind_of_state,
 )
-from .walk import _is_users_file as is_users_file
-from .walk import _names_in as names_in
+from .walk import is_users_file, names_in
 
 _DEEPEST = 6
-_LONGEST = 1000  # members of a container
+_LONGEST = 10_000  # members of a container
+_FOLLOWED = 1000  # members that are looked into
 _PLAIN = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(Ellipsis), slice, range, type, ModuleType, ReferenceType,
      BuiltinFunctionType, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format}
@@ -52,6 +53,7 @@ class _Code(NamedTuple):
 
     cells: tuple[CellType, ...]
     variables: tuple[Variable, ...]
+    names_rrelu: bool
 
 
 class Reach:
@@ -64,7 +66,7 @@ class Reach:
         self.parameters: dict[int, tuple[str, torch.Tensor]] = {}
         self.modules: list[nn.Module] = []
         self.once: list[str] = []  # what cannot be done a second time
-        self.ends_late = False  # whether there is something that cannot be interrupted where it saves tensors
+        self.ends_late = False  # whether it may use RReLU, whose noise is saved before it is drawn
         self._without = without
         self._seen: dict[int, object] = {}
         self._classes: set[type] = set()
@@ -79,7 +81,7 @@ class Reach:
             return
         self._seen[id(value)] = value
         if isinstance(value, torch.Tensor):
-            (self.parameters if isinstance(value, nn.Parameter) else self.tensors)[id(value)] = (name, value)
+            self._see_tensor(value, name)
         elif isinstance(value, nn.Module):
             self._see_module(value, name, depth)
         elif isinstance(value, self._without) or depth > _DEEPEST:
@@ -110,7 +112,7 @@ class Reach:
 
     def _see_module(self, module: nn.Module, name: str, depth: int) -> None:
         self.modules.append(module)
-        self.ends_late = self.ends_late or isinstance(module, nn.RReLU)  # its noise is saved before it is drawn
+        self.ends_late = self.ends_late or isinstance(module, nn.RReLU)
         if isinstance(module, torch.jit.ScriptModule):
             self.once.append(_SCRIPTED.format(name))
         attributes = vars(module)
@@ -134,14 +136,21 @@ class Reach:
 
     def _see_parameters(self, table: dict[str, torch.Tensor | None], name: str) -> None:
         for key, parameter in table.items():
-            if parameter is not None:
-                self.parameters[id(parameter)] = (_joined(name, key), parameter)
+            if parameter is not None and id(parameter) not in self.parameters:
+                self._see_tensor(parameter, _joined(name, key), lent=True)
+
+    def _see_tensor(self, tensor: torch.Tensor, name: str, lent: bool = False) -> None:
+        """`lent` tensors stand in for parameters."""
+        of_its_kind = self.parameters if lent or isinstance(tensor, nn.Parameter) else self.tensors
+        of_its_kind[id(tensor)] = (name, tensor)
+        marks = vars(tensor)
+        self.places.append((DICT, marks, marks.copy()))
 
     def _see_entries(self, table: dict[Any, Any], name: str, depth: int) -> None:
         if len(table) > _LONGEST:
             return
         self.places.append((DICT, table, dict.copy(table)))
-        for key, value in dict.items(table):
+        for key, value in islice(dict.items(table), _FOLLOWED):
             if type(value) not in _PLAIN:
                 self._see(value, f"{name}[{key!r}]", depth + 1)
 
@@ -152,7 +161,7 @@ class Reach:
             self.places.append((LIST, values, list.copy(values)))
         elif isinstance(values, (set, deque)):
             self.places.append((COLLECTION, values, list(values)))
-        for value in values:
+        for value in islice(values, _FOLLOWED):
             if type(value) not in _PLAIN:
                 self._see(value, f"{name}[...]", depth + 1)
 
@@ -185,6 +194,7 @@ class Reach:
         self._see_code(code, kind.__qualname__, depth)
 
     def _see_code(self, code: _Code, name: str, depth: int) -> None:
+        self.ends_late = self.ends_late or code.names_rrelu
         for cell in code.cells:
             if id(cell) in self._seen:
                 continue
@@ -214,7 +224,8 @@ def _code_of_class(kind: type) -> tuple[tuple[type, ...], _Code]:
     code = [_code_of_function(function) for one in classes for function in _functions_of(one)]
     cells = {id(cell): cell for one in code for cell in one.cells}
     variables = {(id(table), name): (table, name) for one in code for table, name in one.variables}
-    return classes, _Code(tuple(cells.values()), tuple(variables.values()))
+    noisy = any(one.names_rrelu for one in code)
+    return classes, _Code(tuple(cells.values()), tuple(variables.values()), noisy)
 
 
 def _functions_of(kind: type) -> list[FunctionType]:
@@ -229,7 +240,11 @@ def _functions_of(kind: type) -> list[FunctionType]:
 
 def _code_of_function(function: FunctionType) -> _Code:
     cells = tuple(cell for cell in function.__closure__ or () if not isinstance(_content_of(cell), type))
-    return _Code(cells, _variables_of(function) if _is_users(function) else ())
+    if not _is_users(function):
+        return _Code(cells, (), False)
+    names = names_in(function.__code__)
+    noisy = any("rrelu" in name for name in (*names.variables, *names.attributes))
+    return _Code(cells, _variables_of(function), noisy)
 
 
 def _content_of(cell: CellType) -> object:

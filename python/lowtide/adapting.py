@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from . import _core
 from .adapt_batch import Batch, Kind, Kinds, both_passes
@@ -541,6 +542,9 @@ def _refuse_wrappers(model: nn.Module) -> None:
         kind = type(module).__qualname__
         if isinstance(module.__dict__.get("forward"), Forward):
             raise ValueError(f"the {kind} is adapted already; close() the first adapter")
+        held = (*module._parameters.values(), *module._buffers.values())
+        if any(isinstance(tensor, (UninitializedParameter, UninitializedBuffer)) for tensor in held):
+            raise ValueError(f"the {kind} has no parameters yet; run a batch through the model before lowtide.adapt")
         if isinstance(module, nn.DataParallel):
             raise ValueError("lowtide.adapt does not work with DataParallel, whose copies of a model share its blocks")
         if isinstance(module, OptimizedModule) or module._compiled_call_impl is not None:

@@ -97,7 +97,8 @@ _MAKES_UP_NAMES = frozenset({"getattr", "setattr", "hasattr", "delattr", "vars",
 
 
 @functools.lru_cache(maxsize=4096)
-def _names_in(code: types.CodeType) -> _Names:
+def names_in(code: types.CodeType) -> _Names:
+    """What the code names, of which most is found at run time only."""
     variables: dict[str, None] = {}
     attributes: set[str] = set()
     imports: dict[str, None] = {}
@@ -132,7 +133,8 @@ def _tensor_field(name: str) -> int | None:
 
 
 @functools.lru_cache(4096)
-def _is_users_file(path: str) -> bool:
+def is_users_file(path: str) -> bool:
+    """Whether a file is neither Python's nor of an installed package."""
     return not path.startswith("<frozen") and not os.path.realpath(path).startswith(_LIBRARY_ROOTS)
 
 
@@ -485,7 +487,7 @@ class Walk:
             return
         if vars(function):
             self._mapping(vars(function), path, depth + 1, False, owner=function)
-        names = _names_in(function.__code__)
+        names = names_in(function.__code__)
         self.names |= names.attributes
         if names.any_attribute:
             self.names.add(_ANY)
@@ -540,7 +542,7 @@ class Walk:
 
     def _is_users(self, module: str | None, file: str) -> bool:
         package = str(module or "").partition(".")[0]
-        return (bool(package) and package == self._user_package) or _is_users_file(file)
+        return (bool(package) and package == self._user_package) or is_users_file(file)
 
 
 def _is_operator(name: str, value: Any) -> bool:

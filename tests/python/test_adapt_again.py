@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -72,6 +73,7 @@ def made(make: Callable[[], nn.Module], through: Callable[..., torch.Tensor] = i
     torch.manual_seed(1), random.seed(1), np.random.seed(1)
     shared.numbers.clear()
     shared.generator.manual_seed(1)
+    depth.set(0)
     Counts.calls, now.batch = 0, 0
     return Model(make, through)
 
@@ -176,6 +178,37 @@ class Counts(Plain):
 shared = SimpleNamespace(numbers=[], generator=torch.Generator())
 
 
+depth: ContextVar[int] = ContextVar("depth", default=0)
+
+
+class CountsElsewhere(Plain):
+    """In what is easily overlooked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = {number: 0 for number in range(5000)}
+        self.data = np.zeros(50_000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight: Any = self.first.weight
+        weight.count = getattr(weight, "count", 0) + 1
+        depth.set(depth.get() + 1)
+        self.members[3] += 1
+        self.data += 1
+        return super().forward(x * (weight.count + depth.get() + self.members[3] + self.data[0]) / 20)
+
+
+class ReadsAView(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.zeros(300, WIDTH)
+        self.row = self.table[2]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table.add_(0.1)
+        return super().forward(x + self.row)
+
+
 class Draws(Plain):
     def __init__(self) -> None:
         super().__init__()
@@ -235,6 +268,11 @@ class Noisy(Plain):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.noise(super().forward(x))
+
+
+class NoisyFunction(Plain):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.rrelu(super().forward(x), training=True)
 
 
 class Scripted(nn.Module):
@@ -396,11 +434,14 @@ CASES = {
     "iterator": Case(Given2, gives_an_iterator, "it can draw from argument 1, and a second run could not"),
     "same object": Case(Attends, gives_one_thrice),
     "counts": Case(Counts),
+    "counts elsewhere": Case(CountsElsewhere),
+    "view of a table": Case(ReadsAView, kept="table, row are written to as it runs"),
     "own generators": Case(Draws),
     "global generators": Case(DrawsFromAll),
     "stores a result": Case(Stores),
     "fills caches": Case(FillsCaches),
     "noise": Case(Noisy),
+    "noise of a function": Case(NoisyFunction),
     "running statistics": Case(Normalizes),
 }
 
