@@ -167,6 +167,19 @@ CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
   return command;
 }
 
+// A mistyped option comes before what is missing because of it.
+std::string what_is_wrong(const CLI::App& app, const CLI::ParseError& error) {
+  const bool has_command = !app.get_subcommands().empty();
+  for (const bool of_command : {false, true}) {
+    for (const std::string& word : app.remaining(of_command)) {
+      if (word.size() < 2 || !word.starts_with('-')) continue;
+      return has_command && !of_command ? word + " comes before the command, but options come after it"
+                                        : "there is no option " + word;
+    }
+  }
+  return has_command ? error.what() : "a command is missing: one of " + list(kCommands);
+}
+
 bool same_file(const std::string& one, const std::optional<std::string>& other) {
   std::error_code ignored;
   return other && (one == *other || std::filesystem::equivalent(one, *other, ignored));
@@ -259,8 +272,7 @@ CommandLine read_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const std::vector<CLI::App*> command = app.get_subcommands();
     const std::string program = command.empty() ? "lowtide" : "lowtide " + command.front()->get_name();
-    const std::string message = argc < 2 ? "a command is missing: one of " + list(kCommands) : error.what();
-    line.wanted = UsageError{message, "see " + program + " --help"};
+    line.wanted = UsageError{what_is_wrong(app, error), "see " + program + " --help"};
     return line;
   }
 

@@ -136,6 +136,11 @@ UsageError become(const std::string& name, char** arguments) {
 int main(int argc, char** argv) {
   take_signals();
   CommandLine line;
+  std::string help = "--help";
+  if (argc > 1 && argv[1] == std::string_view("help")) {  // lowtide help plan: lowtide plan --help
+    if (argc > 2) argv[1] = argv[2];
+    argv[std::min(argc - 1, 2)] = help.data();
+  }
   if (argc > 1 && argv[1][0] != '-' && !is_command(argv[1])) {
     line.wanted = become(argv[1], argv + 1);
   } else {

@@ -30,7 +30,7 @@ Result<JsonSection> find_list(const std::vector<JsonSection>& sections) {
 
 bool is_buffers_json(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != text.npos && text[first] == '{';
+  return first != text.npos && (text[first] == '{' || text[first] == '[');  // a list is refused as what it is
 }
 
 Result<std::vector<BufferRow>> read_buffers_json(Text text) {

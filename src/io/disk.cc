@@ -142,7 +142,7 @@ Status write_text(const std::filesystem::path& path, const std::function<void(co
   std::filesystem::path beside = place;
   beside += words(".", ::getpid(), ".", counter++, ".partial");
   Descriptor file(beside, O_WRONLY | O_CREAT | O_EXCL);
-  if (!file.open()) return failed(path, "create a file beside it", errno);
+  if (!file.open()) return failed(path, "create a file in its directory", errno);
   int error = write_all(file, compress, make);
   if (error == 0 && ::rename(beside.c_str(), place.c_str()) != 0) error = errno;
   if (error == 0) return Done{};

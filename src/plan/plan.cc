@@ -15,6 +15,7 @@
 #include "plan/traded.h"
 #include "rewrite/recompute.h"
 #include "search/regions.h"
+#include "search/trades.h"
 
 namespace lowtide {
 namespace {
@@ -151,6 +152,8 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& given) {
   const PlanOptions& options = *in_bytes;
   if (!options.reuse) return plan_without_reuse(graph, options);
   if (options.recompute != "none") {
+    // Also where nothing needs to run again: a name that is mistyped is an error on every graph.
+    if (const Result<TradeAlgorithm> known = find_trades(options.recompute); !known.ok()) return known.error();
     const Result<std::optional<Rewritten>> asked = with_regions(graph);
     if (!asked.ok()) return asked.error();
     if (*asked) return plan_with_regions(graph, **asked, options);

@@ -316,9 +316,9 @@ TEST_F(Files, ThatTheSystemRefusesSaySo) {
             words("E604: ", path("none.json").string(), ": cannot open it to read: No such file or directory"));
   EXPECT_EQ(load_graph(path("none.json")).error().system_error, ENOENT);
   EXPECT_EQ(load_graph(path("")).error().system_error, EISDIR);
-  EXPECT_EQ(
-      refusal(save_graph(awkward_graph(), path("none/graph.json"))),
-      words("E604: ", path("none/graph.json").string(), ": cannot create a file beside it: No such file or directory"));
+  EXPECT_EQ(refusal(save_graph(awkward_graph(), path("none/graph.json"))),
+            words("E604: ", path("none/graph.json").string(),
+                  ": cannot create a file in its directory: No such file or directory"));
 }
 
 TEST_F(Files, ReplaceWhatWasThereOnlyWhenTheyAreWhole) {

@@ -262,6 +262,7 @@ FAILURES = [
     ("plan step.json -o a.json -o b.json", 2, "usage"),
     ("plan step.json --order fastest", 2, "E501"),
     ("plan step.json --layout tightest", 2, "E501"),
+    ("plan step.json --recompute tightest", 2, "E501"),
     ("plan step.json --memory-budget 6G", 2, "E502"),
     ("plan step.json --memory-budget=", 2, "usage"),
     ("plan step.json --memory-budget -1", 2, "E502"),
@@ -316,6 +317,7 @@ FAILURES = [
     ("pack step.json", 5, "E601"),
     ("pack noise.json", 5, "E603"),
     ("pack half.csv", 5, "E603"),
+    ("pack list.json", 5, "E603"),
     ("pack endless.csv", 5, "E107"),
     ("pack clash.csv", 5, "E504"),
     *(
@@ -335,6 +337,7 @@ def bad_files(files: Path) -> Path:
     text = (files / "step.json").read_bytes()
     (files / "half.json").write_bytes(text[: len(text) // 2])
     (files / "half.csv").write_text(BUFFERS[:-5])
+    (files / "list.json").write_text('[{"id": "a", "lower": 0, "upper": 1, "size": 8}]')
     (files / "clash.csv").write_text("id,lower,upper,size,offset\nfirst,0,2,64,0\nfree,0,1,8,\nsecond,1,3,64,32\n")
     (files / "endless.csv").write_text(f"id,lower,upper,size\nearly,0,1,{1 << 62}\nlate,0,1,{1 << 62}\n")
     build(2, names="h" * (64 << 20)).save(str(files / "large.json.zst"))
@@ -363,6 +366,33 @@ def test_failures(bad_files: Path) -> None:
         assert ("culprits" in answer["error"]) == (code == 3), line
     assert sorted(bad_files.iterdir()) == before
     assert {code for _, code, _ in FAILURES} == {2, 3, 4, 5}
+
+
+MESSAGES = [
+    ("", "a command is missing: one of plan, verify, inspect, explain, pack"),
+    ("--versoin", "there is no option --versoin"),
+    ("plan --halp", "there is no option --halp"),
+    ("plan step.json --halp", "there is no option --halp"),
+    ("--quiet plan step.json", "--quiet comes before the command, but options come after it"),
+    ("pack buffers.csv --time-limit nan", "--time-limit: expected a number from 0 to 1000000, got 'nan'"),
+    ("pack buffers.csv --threads 0", "--threads: expected a whole number from 1 to 256, got '0'"),
+    ("inspect step.json --top 1e3", "--top: expected a whole number from 0 on, below 2^64, got '1e3'"),
+    ("plan step.json --memory-budget nan", "--memory-budget: 'nan' is not an amount: it does not begin with a digit"),
+    ("plan step.json --latency-budget 20", "--latency-budget: '20' is not an amount: a unit is missing, one of ns, us"),
+    ("pack buffers.csv --capacity 6G", "--capacity: '6G' is not an amount: 'G' is none of the units B, kB"),
+    ("explain step.json --swap-rate 0", "--swap-rate must be above 0"),
+]
+
+
+def test_messages_name_the_option(files: Path) -> None:
+    for line, message in MESSAGES:
+        said = re.sub(r"^lowtide: error( E\d+)?: ", "", run(*line.split(), cwd=files).stderr)
+        assert said.startswith(message), line
+
+
+def test_help_as_a_word(files: Path) -> None:
+    assert run("help", cwd=files).stdout == run("--help", cwd=files).stdout
+    assert run("help", "plan", cwd=files).stdout == run("plan", "--help", cwd=files).stdout
 
 
 def test_usage_errors_in_json(tmp_path: Path) -> None:
