@@ -91,7 +91,10 @@ class Reader {
                                                       static_cast<const char*>(zero) - text_.chars.get(), " is zero")};
       }
     }
-    if (text_.size == room_) make_room(std::min(std::max(expected_, 2 * room_), most_ + 1));
+    if (text_.size == room_) {
+      const std::size_t wanted = std::max(expected_, 2 * room_);
+      make_room(wanted < most_ ? wanted : most_ + 1);
+    }
     return Done{};
   }
 
