@@ -86,7 +86,8 @@ class SecondRuns:
         self._differs = differs
         self._given = Given(args, kwargs, keep)
         reach = Reach((forward.module, self._forward, *self._given.others), without=(Forward,))
-        self._ends_late = reach.ends_late
+        self._ends_late = reach.ends_late or reach.saves_early
+        self._check = "default" if reach.saves_early else determinism_check()
         self._parameters = [_Parameter.now(name, tensor) for name, tensor in reach.parameters.values()]
         self._devices = self._given.devices | {held.tensor.device for held in self._parameters}
         self._statistics = {id(held.tensor): held.tensor for held in running_statistics(reach.modules)}
@@ -134,7 +135,7 @@ class SecondRuns:
             use_reentrant=False,
             preserve_rng_state=True,
             context_fn=lambda: (Sampled(self._differs, statistics, first), self),
-            determinism_check="default" if self._ends_late else determinism_check(),
+            determinism_check=self._check,
             early_stop=not self._ends_late,
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .adapt_content import Content
-from .adapt_reach import DRAWN_FROM
+from .adapt_reach import DRAWN_FROM, item_of
 
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, slice})
 
@@ -150,4 +150,4 @@ class Given:
         return self._known[id(value)]
 
     def _entry(self, key: Any, value: Any, name: str) -> _Tuple:
-        return _Tuple(tuple, [self._described(key, name), self._described(value, f"{name}[{key!r}]")])
+        return _Tuple(tuple, [self._described(key, name), self._described(value, item_of(name, key))])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import IOBase
 from itertools import islice
 from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
@@ -44,6 +44,8 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _SCRIPTED = "{} is TorchScript, which saves other tensors once it is optimized"
 DRAWN_FROM = "it can draw from {}, and a second run could not do that again"
+_CATCH_ALL = frozenset({"Exception", "BaseException"})
+_BASES = (nn.Module, object)
 _TABLES = ("_parameters", "_buffers", "_modules")
 _HOOKS = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set))) - {*_TABLES}
 
@@ -53,7 +55,9 @@ class _Code(NamedTuple):
 
     cells: tuple[CellType, ...]
     variables: tuple[Variable, ...]
-    names_rrelu: bool
+    saves_early: bool = False
+    catches: bool = False  # any exception
+    scripted: str = ""  # a function in TorchScript
 
 
 class Reach:
@@ -66,7 +70,8 @@ class Reach:
         self.parameters: dict[int, tuple[str, torch.Tensor]] = {}
         self.modules: list[nn.Module] = []
         self.once: list[str] = []  # what cannot be done a second time
-        self.ends_late = False  # whether it may use RReLU, whose noise is saved before it is drawn
+        self.ends_late = False  # whether a second run cannot be ended by an exception where it saves a tensor
+        self.saves_early = False  # whether it may use RReLU, whose noise is saved before it is drawn
         self._without = without
         self._seen: dict[int, object] = {}
         self._classes: set[type] = set()
@@ -112,7 +117,7 @@ class Reach:
 
     def _see_module(self, module: nn.Module, name: str, depth: int) -> None:
         self.modules.append(module)
-        self.ends_late = self.ends_late or isinstance(module, nn.RReLU)
+        self.saves_early = self.saves_early or isinstance(module, nn.RReLU)
         if isinstance(module, torch.jit.ScriptModule):
             self.once.append(_SCRIPTED.format(name))
         attributes = vars(module)
@@ -152,7 +157,7 @@ class Reach:
         self.places.append((DICT, table, dict.copy(table)))
         for key, value in islice(dict.items(table), _FOLLOWED):
             if type(value) not in _PLAIN:
-                self._see(value, f"{name}[{key!r}]", depth + 1)
+                self._see(value, item_of(name, key), depth + 1)
 
     def _see_items(self, values: Any, name: str, depth: int) -> None:
         if len(values) > _LONGEST:
@@ -194,7 +199,10 @@ class Reach:
         self._see_code(code, kind.__qualname__, depth)
 
     def _see_code(self, code: _Code, name: str, depth: int) -> None:
-        self.ends_late = self.ends_late or code.names_rrelu
+        self.saves_early = self.saves_early or code.saves_early
+        self.ends_late = self.ends_late or code.catches
+        if code.scripted:
+            self.once.append(_SCRIPTED.format(code.scripted))
         for cell in code.cells:
             if id(cell) in self._seen:
                 continue
@@ -213,6 +221,11 @@ class Reach:
             self._see(value, of, depth + 1)
 
 
+def item_of(name: str, key: object) -> str:
+    """How the member of a container is called: anything may be a key, and only some have short names."""
+    return f"{name}[{key!r}]" if type(key) in (str, int) else f"{name}[...]"
+
+
 def _joined(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
@@ -224,8 +237,20 @@ def _code_of_class(kind: type) -> tuple[tuple[type, ...], _Code]:
     code = [_code_of_function(function) for one in classes for function in _functions_of(one)]
     cells = {id(cell): cell for one in code for cell in one.cells}
     variables = {(id(table), name): (table, name) for one in code for table, name in one.variables}
-    noisy = any(one.names_rrelu for one in code)
-    return classes, _Code(tuple(cells.values()), tuple(variables.values()), noisy)
+    everything = (function for one in kind.__mro__ if one not in _BASES for function in _functions_of(one))
+    return classes, _Code(
+        tuple(cells.values()),
+        tuple(variables.values()),
+        any(one.saves_early for one in code),
+        any(one.catches for one in code),
+        next((name for function in everything for name in _scripted_by(function)), ""),
+    )
+
+
+def _scripted_by(function: FunctionType) -> Iterator[str]:
+    """Functions in TorchScript that it names, also if it is a library's."""
+    table = function.__globals__
+    return (name for name in function.__code__.co_names if isinstance(table.get(name), torch.jit.ScriptFunction))
 
 
 def _functions_of(kind: type) -> list[FunctionType]:
@@ -241,10 +266,14 @@ def _functions_of(kind: type) -> list[FunctionType]:
 def _code_of_function(function: FunctionType) -> _Code:
     cells = tuple(cell for cell in function.__closure__ or () if not isinstance(_content_of(cell), type))
     if not _is_users(function):
-        return _Code(cells, (), False)
+        return _Code(cells, ())
     names = names_in(function.__code__)
-    noisy = any("rrelu" in name for name in (*names.variables, *names.attributes))
-    return _Code(cells, _variables_of(function), noisy)
+    return _Code(
+        cells,
+        _variables_of(function),
+        saves_early=any("rrelu" in name for name in (*names.variables, *names.attributes)),
+        catches=not _CATCH_ALL.isdisjoint(names.variables),
+    )
 
 
 def _content_of(cell: CellType) -> object:

@@ -275,6 +275,16 @@ class NoisyFunction(Plain):
         return F.rrelu(super().forward(x), training=True)
 
 
+class Catches(Plain):
+    """PyTorch ends second runs by an exception."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(x)
+        except Exception:
+            return x
+
+
 class Scripted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -440,6 +450,7 @@ CASES = {
     "global generators": Case(DrawsFromAll),
     "stores a result": Case(Stores),
     "fills caches": Case(FillsCaches),
+    "catches exceptions": Case(Catches),
     "noise": Case(Noisy),
     "noise of a function": Case(NoisyFunction),
     "running statistics": Case(Normalizes),
