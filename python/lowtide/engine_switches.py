@@ -22,7 +22,8 @@ def _matmul_precision() -> str:
         return "by backend"
 
 
-_READERS: dict[str, Callable[[], Hashable]] = {
+# Read by the operators that a program calls, whenever they run.
+_IN_OPERATORS: dict[str, Callable[[], Hashable]] = {
     "threads": torch.get_num_threads,
     "default dtype": torch.get_default_dtype,
     "deterministic algorithms": torch._C._get_deterministic_algorithms,
@@ -39,6 +40,10 @@ _READERS: dict[str, Callable[[], Hashable]] = {
     "float16 reduced precision reduction": torch._C._get_cpu_allow_fp16_reduced_precision_reduction,  # type: ignore[attr-defined]
     "nnpack": torch._C._get_nnpack_enabled,
     "quantized engine": torch._C._get_qengine,
+    "sparse invariants are checked": torch._C._check_sparse_tensor_invariants,
+}
+# Read by what decides which operators are called: a function may set them for a part of its work.
+_IN_CHOICES: dict[str, Callable[[], Hashable]] = {
     "flash attention": torch._C._get_flash_sdp_enabled,
     "memory-efficient attention": torch._C._get_mem_efficient_sdp_enabled,
     "math attention": torch._C._get_math_sdp_enabled,
@@ -46,13 +51,27 @@ _READERS: dict[str, Callable[[], Hashable]] = {
     "overrideable attention": torch._C._get_overrideable_sdp_enabled,
     "attention priority": lambda: tuple(torch._C._get_sdp_priority_order()),
     "multi-head attention fast path": torch.backends.mha.get_fastpath_enabled,
-    "sparse invariants are checked": torch._C._check_sparse_tensor_invariants,
 }
 
-SWITCH_NAMES = tuple(_READERS)
-_readers = tuple(_READERS.values())
+SWITCH_NAMES = (*_IN_OPERATORS, *_IN_CHOICES)
+_in_operators = tuple(_IN_OPERATORS.values())
+_in_choices = tuple(_IN_CHOICES.values())
 
 
 def read_switches() -> tuple[Hashable, ...]:
     """The switches as they are now, in the order of `SWITCH_NAMES`."""
-    return tuple([read() for read in _readers])
+    return (*read_operator_switches(), *[read() for read in _in_choices])
+
+
+def read_operator_switches() -> tuple[Hashable, ...]:
+    """Those that operators read when they run."""
+    return tuple([read() for read in _in_operators])
+
+
+def changed_since(before: tuple[Hashable, ...]) -> str:
+    """The first of the operators' switches that is not as it was, and how it was and is; "" if all are."""
+    now = read_operator_switches()
+    if now == before:
+        return ""
+    named = zip(_IN_OPERATORS, before, now, strict=True)
+    return next(f"{name} ({was} -> {value})" for name, was, value in named if was != value)

@@ -10,7 +10,7 @@ import torch
 ALIGNMENT = 64
 _MOST_BYTES = 2**48  # of one request, or of a workspace
 _MOST_NANOS = 10**12  # of one call; a million of them are still a number of 64 bits
-_MOST_ITEMS = 10_000  # requests, results or dimensions
+_MOST_ITEMS = 1_000_000  # requests, results or dimensions
 
 
 @dataclass(frozen=True, slots=True)

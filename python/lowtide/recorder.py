@@ -20,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import _core
+from .engine_switches import changed_since, read_operator_switches
 from .errors import CaptureError
 from .hints import is_recomputed
 from .interrupts import signals_held
@@ -164,6 +165,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake_mode = fake_mode
         self.random = random
+        self._switches = read_operator_switches()
         self.recording = Recording()
         self.module_stack: list[str] = []
         self.made: list[tuple[weakref.ref[torch.Tensor], int]] = []  # each fake, and the call that made it or -1
@@ -335,6 +337,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 results.append(None)
             else:
                 raise CaptureError(f"{func} gives a {type(leaf).__name__}, not a tensor ({self.where().source})")
+        changed = changed_since(self._switches)
+        if changed:
+            raise CaptureError(f"the step sets {changed}: set it outside the function ({self.where().source})")
         grad_mode = torch.is_grad_enabled() and _core.op_sees_grad_mode(func._schema.name)
         backward = torch._C._current_autograd_node() is not None
         region = self._open_regions[0] if self._open_regions and not backward else 0

@@ -87,3 +87,37 @@ def test_switches_between_calls_are_captured_apart():
                 assert torch.equal(step(x), model(x).sum()), name
     assert (step.stats()["captures"], step.stats()["eager_calls"]) == (1 + len(chosen), 0)
     step.close()
+
+
+def step_under(switch):
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64)
+
+    def function(x):
+        before = model(x)
+        with switch():
+            inside = nn.functional.scaled_dot_product_attention(*[model(before)[None, None]] * 3)
+        return inside.sum()
+
+    return model, function
+
+
+@pytest.mark.parametrize("name", ["threads", "mkldnn", "mkldnn float32 matmul precision", "deterministic algorithms"])
+def test_a_switch_that_the_function_itself_sets_for_its_operators_is_refused(name):
+    model, function = step_under(SWITCHES[name])
+    step = lowtide.compile(function, model=model)
+    x = torch.randn(64, 64)
+    with torch.no_grad():
+        with pytest.warns(RuntimeWarning, match=rf"the step sets {name} \(.*test_engine_switches.py"):
+            assert torch.equal(step(x), function(x))
+        assert torch.equal(step(x), function(x))
+
+
+def test_a_switch_that_chooses_operators_may_be_set_within_the_function():
+    model, function = step_under(SWITCHES["math attention"])
+    step = lowtide.compile(function, model=model, on_unsupported="raise")
+    x = torch.randn(64, 64)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(step(x), function(x))
+    step.close()
