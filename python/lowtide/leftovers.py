@@ -177,7 +177,10 @@ class Leftovers:
 
 
 def _refuse_held(found: Sequence[weakref.ref[Any]]) -> None:
-    for reference in found:
+    living = [reference for reference in found if reference() is not None]
+    if not living or not _holders([reference() for reference in living]):
+        return  # most often: a graph in C++ holds hundreds, and each search for holders goes through all objects
+    for reference in living:
         held_by = _name_of_holder(reference())
         if held_by:
             raise LeftBehindError(
@@ -249,7 +252,7 @@ def _links(held: Any) -> list[_Link]:
     """The way from a module, a class, a function or a cache down to what is held, as far as it is one way."""
     found: list[_Link] = []
     while len(found) < _LINKS:
-        holders = _holders(held)
+        holders = _holders([held])
         if len(holders) != 1 or type(holders[0]) is list:
             break
         holder = holders.pop()
@@ -260,9 +263,9 @@ def _links(held: Any) -> list[_Link]:
     return found
 
 
-def _holders(held: Any) -> list[Any]:
-    """What refers to it, but for our links and functions that run. A comprehension would be one, if it named `held`."""
-    return [one for one in gc.get_referrers(held) if type(one) not in (_Link, types.FrameType)]
+def _holders(held: list[Any]) -> list[Any]:
+    """What refers to any of them, but for that list, our links and functions that run."""
+    return [one for one in gc.get_referrers(*held) if type(one) not in (_Link, types.FrameType) and one is not held]
 
 
 def _key_of(held: Any, holder: Any) -> Any:
@@ -279,7 +282,7 @@ def _describe(one: Any) -> str:
 
 def _name_of_holder(one: Any) -> str:
     """Who holds it, in words; "" if nobody does whom Python can see, as then nobody in Python gets at it."""
-    holders = _holders(one)
+    holders = _holders([one])
     if not holders:
         return ""
     holder = holders[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import gc
 import os
 import queue
 import sys
@@ -294,3 +295,30 @@ def test_what_cannot_be_put_back_is_an_error_that_names_it():
     step = lowtide.compile(lambda x: keep(model(x)), model=model, on_unsupported="eager")
     with torch.no_grad(), pytest.raises(lowtide.CaptureError, match=r"a tensor of shape \(2, 4\) in a Deep"):
         step(torch.randn(2, 4))
+
+
+def test_holders_of_what_a_graph_keeps_are_searched_for_once():
+    """A search goes through all objects of the process, and a capture that is given up can leave hundreds of fakes."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.GELU()) for _ in range(20)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()  # accumulates into gradients that are found: the capture begins anew
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    searches = []
+
+    def count(_frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and called is gc.get_referrers:
+            searches.append(called)
+
+    step = lowtide.compile(function, model=model, optimizer=optimizer, on_unsupported="raise")
+    sys.setprofile(count)
+    try:
+        step(torch.randn(3, 8))
+    finally:
+        sys.setprofile(None)
+    assert 0 < len(searches) < 10
