@@ -34,6 +34,12 @@ def _same_entries(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
     return len(one) == len(other) and all(map(is_, one.values(), other.values())) and one.keys() == other.keys()
 
 
+def read_entries(table: dict[Any, Any]) -> dict[Any, Any]:
+    """What is in the table, whatever a class of the user's makes of it when it is asked."""
+    base: Any = OrderedDict if isinstance(table, OrderedDict) else dict
+    return dict(base.items(table))
+
+
 def _write_entries(target: dict[Any, Any], content: dict[Any, Any]) -> None:
     base: Any = OrderedDict if isinstance(target, OrderedDict) else dict
     if list(target) != list(content):
@@ -149,7 +155,7 @@ def _as_it_is(content: Any, other: Callable[[Any], Any]) -> Any:
     return content
 
 
-DICT = Kind(dict.copy, _same_entries, _write_entries, _values)
+DICT = Kind(read_entries, _same_entries, _write_entries, _values)
 BUT_FORWARD = Kind(_read_but_forward, _same_entries, _write_but_forward, _values)  # of modules that are stood in for
 LIST = Kind(list.copy, _same_items, _write_list, _items)
 COLLECTION = Kind(list, _same_items, _write_collection, _items)  # sets and queues

@@ -32,6 +32,7 @@ from .adapt_places import (
     Place,
     Variable,
     kind_of_state,
+    read_entries,
 )
 from .walk import is_users_file, names_in
 
@@ -154,7 +155,7 @@ class Reach:
     def _see_entries(self, table: dict[Any, Any], name: str, depth: int) -> None:
         if len(table) > _LONGEST:
             return
-        self.places.append((DICT, table, dict.copy(table)))
+        self.places.append((DICT, table, read_entries(table)))
         for key, value in islice(dict.items(table), _FOLLOWED):
             if type(value) not in _PLAIN:
                 self._see(value, item_of(name, key), depth + 1)
@@ -302,6 +303,7 @@ def _slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
     return tuple(
         value
         for one in kind.__mro__
+        if "__slots__" in vars(one)  # members of a class in C may be read only, and are made anew when they are read
         for name, value in vars(one).items()
         if isinstance(value, MemberDescriptorType) and name not in ("__dict__", "__weakref__")
     )

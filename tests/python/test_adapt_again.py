@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import warnings
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -251,6 +251,23 @@ class FillsCaches(Plain):
         return super().forward(x + self.noise if is_late() else x)
 
 
+class Makes(OrderedDict[str, type[nn.Module]]):
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key)()
+
+
+class MakesParts(Plain):
+    """Has a table that makes what is asked for, and an object in C whose members are made when they are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.makes = Makes(smooth=nn.Tanh)
+        self.pattern = re.compile("smooth", re.ASCII | re.IGNORECASE)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.makes["smooth"](x))
+
+
 class Attends(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -450,6 +467,7 @@ CASES = {
     "global generators": Case(DrawsFromAll),
     "stores a result": Case(Stores),
     "fills caches": Case(FillsCaches),
+    "tables that make what is asked for": Case(MakesParts),
     "catches exceptions": Case(Catches),
     "noise": Case(Noisy),
     "noise of a function": Case(NoisyFunction),
