@@ -14,7 +14,8 @@ import pytest
 from lowtide import _core
 from program import CLEAR, PROGRAM
 
-LAYERS = 500
+LAYERS = 200  # planned in more than the half second after which the line is shown
+MANY_LAYERS = 600  # planned for long enough to be stopped in the midst of it
 LINE = re.compile(r"planning \d+\.\d s: peak [\d.]+ .iB at \+[\d.]+ % time, bound [\d.]+ .iB, gap [\d.]+ %")
 SCRIPT = """
 import sys, lowtide
@@ -37,24 +38,32 @@ HELD_SCRIPT = SCRIPT.replace(
 assert HELD_SCRIPT != SCRIPT
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training step that takes seconds to plan within a budget."""
+def save_step(path: Path, layers: int) -> Path:
+    """A training step that takes a while to plan within a budget."""
     builder = _core.GraphBuilder()
     batch = builder.buffer(4096, resident=True, initial=True, role="input", name="x")
     content = [builder.value(batch, "float32", [1024])]
-    for i in range(LAYERS):
+    for i in range(layers):
         made = builder.buffer(4096 * (1 + i % 7), resident=False, initial=False, role="activation", name=f"h{i}")
         builder.op("aten::mul", content[-1:], [made], time_ns=1000 + 37 * (i % 11))
         content.append(builder.value(made, "float32", [1024]))
     gradient = content[-1]
-    for i in reversed(range(LAYERS)):
+    for i in reversed(range(layers)):
         made = builder.buffer(4096, resident=False, initial=False, role="gradient", name=f"g{i}")
         builder.op("aten::mul", [content[i], gradient], [made], time_ns=2000)
         gradient = builder.value(made, "float32", [1024])
-    path = tmp_path_factory.mktemp("progress") / "step.json"
     builder.build().save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_step(tmp_path_factory.mktemp("progress") / "step.json", LAYERS)
+
+
+@pytest.fixture(scope="module")
+def long_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_step(tmp_path_factory.mktemp("progress") / "step.json", MANY_LAYERS)
 
 
 def commands(graph: Path, cache: Path) -> dict[str, list[str]]:
@@ -101,8 +110,8 @@ def test_the_line_is_shown_and_cleared(graph: Path, tmp_path: Path, how: str) ->
 
 
 @pytest.mark.parametrize("how", ["program", "python", "compile"])
-def test_ctrl_c_clears_the_line_and_ends_the_search(graph: Path, tmp_path: Path, how: str) -> None:
-    code, sent, seconds = on_terminal(commands(graph, tmp_path)[how], interrupt=True)
+def test_ctrl_c_clears_the_line_and_ends_the_search(long_graph: Path, tmp_path: Path, how: str) -> None:
+    code, sent, seconds = on_terminal(commands(long_graph, tmp_path)[how], interrupt=True)
     assert code == 130
     assert on_screen(sent) == ("" if how == "program" else "stopped\r\n")
     assert seconds < 10
