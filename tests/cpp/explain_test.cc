@@ -163,7 +163,7 @@ TEST(Explain, EveryByteHasAHolder) {
 TEST(Explain, PlansThatRunOpsAgain) {
   const Graph graph = training_graph(400);
   const Bytes eager = unwrap(explain(graph)).total;
-  const Plan small = unwrap(plan(graph, {.memory_budget = Share{0.7}}));
+  const Plan small = unwrap(plan(graph, {.memory_budget = Bytes(eager.count() / 10 * 7)}));
   ASSERT_GT(small.order.size(), graph.num_ops());
   const Explanation told = unwrap(explain(graph, small, {.holders = 1'000'000}));
   expect_whole(told);
