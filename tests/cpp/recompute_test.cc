@@ -224,7 +224,8 @@ TEST(Recompute, BudgetsAreKeptAndMonotone) {
 
 TEST(Recompute, ToldAndStopped) {
   const Graph graph = training_graph(100);
-  PlanOptions options{.memory_budget = Share{0.7}};
+  const Bytes in_program_order = unwrap(lifetimes(graph.without_reuses(), first_to_last(graph.num_ops()))).peak;
+  PlanOptions options{.memory_budget = Bytes((graph.resident_bytes() + in_program_order).count() / 10 * 7)};
   const Plan alone = unwrap(plan(graph, options));
   std::vector<FoundSoFar> told;
   options.on_progress = [&](const FoundSoFar& found) { told.push_back(found); };

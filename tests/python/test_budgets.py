@@ -12,13 +12,13 @@ import torch
 
 import lowtide
 from models import MODELS, plain_step
-from step_models import same
+from step_models import LAYERS, same
 
 
 def start(name: str = "bert", **budgets):
     make_model, make_batch = MODELS[name]
     torch.manual_seed(0)
-    model = make_model(64) if name in ("bert", "gpt2") else make_model()
+    model = make_model(64, layers=LAYERS) if name in ("bert", "gpt2") else make_model()
     batch = make_batch()
     optimizer = torch.optim.Adam(model.parameters())
     step = plain_step(model, optimizer)

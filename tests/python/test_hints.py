@@ -23,9 +23,10 @@ from torch.utils.checkpoint import (
 )
 
 import lowtide
-from step_models import Side, pair_of, run_both, same
+from step_models import FULL, Side, pair_of, run_both, same
 
 WIDTH = 32
+DEPTH = 10 if FULL else 5  # layers where a budget is below what checkpoints need
 
 
 class Layer(nn.Module):
@@ -284,7 +285,7 @@ def test_a_mark_between_two_steps_counts():
 
 def test_marked_modules_within_a_budget():
     torch.manual_seed(0)
-    model = Encoder(layers=10)
+    model = Encoder(layers=DEPTH)
     for layer in model.layers:
         lowtide.recompute(layer)
     eager, planned = sides(copy.deepcopy(model))
@@ -310,7 +311,7 @@ class Kept(Layer):
 @pytest.mark.parametrize("marked", [False, True], ids=["plain", "in marked modules"])
 def test_what_is_kept_is_never_made_again(marked, tmp_path):
     torch.manual_seed(0)
-    model = Encoder(layers=10, make_layer=Kept)
+    model = Encoder(layers=DEPTH, make_layer=Kept)
     if marked:
         for layer in model.layers:
             lowtide.recompute(layer)
@@ -322,7 +323,7 @@ def test_what_is_kept_is_never_made_again(marked, tmp_path):
     ops = graph_of(planned, tmp_path)["ops"]
     again = repeated(planned)
     softmax = {op for op in range(len(ops)) if ops[op]["name"] == "aten._softmax.default"}
-    assert len(softmax) == 10
+    assert len(softmax) == DEPTH
     assert again
     assert again.isdisjoint(softmax)
 
