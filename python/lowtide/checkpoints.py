@@ -20,6 +20,7 @@ import torch
 import torch.utils.checkpoint as torch_checkpoint
 
 from .errors import CaptureError
+from .own_thread import this_thread
 from .profiles import positional
 from .recorder import Call, Recorder, Recording, Ref, may_draw, refs_in, written_buffers
 
@@ -45,6 +46,7 @@ def checkpoints_followed(recorder: Recorder) -> Iterator[list[Checkpoint]]:
     own_function = torch_checkpoint.CheckpointFunction
     own_generator = torch_checkpoint._checkpoint_without_reentrant_generator
     calls = recorder.recording.calls
+    is_this_thread = this_thread()
 
     @contextmanager
     def first_run(checkpoint: Checkpoint) -> Iterator[None]:
@@ -68,6 +70,8 @@ def checkpoints_followed(recorder: Recorder) -> Iterator[list[Checkpoint]]:
 
         @staticmethod
         def apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+            if not is_this_thread():
+                return own_function.apply(function, preserve_rng_state, *args)  # type: ignore[no-untyped-call]
             checkpoint = Checkpoint(preserve_rng_state)
             found.append(checkpoint)
             has_run = False
@@ -89,6 +93,9 @@ def checkpoints_followed(recorder: Recorder) -> Iterator[list[Checkpoint]]:
         *args: Any,
         **kwargs: Any,
     ) -> Iterator[None]:
+        if not is_this_thread():
+            yield from own_generator(function, preserve_rng_state, context_fn, *args, **kwargs)
+            return
         checkpoint = Checkpoint(preserve_rng_state)
         found.append(checkpoint)
 

@@ -24,6 +24,7 @@ from .engine_switches import changed_since, read_operator_switches
 from .errors import CaptureError
 from .hints import is_recomputed
 from .interrupts import signals_held
+from .own_thread import on_this_thread
 from .random_watch import RandomWatch
 from .sources import user_line
 
@@ -395,8 +396,8 @@ def module_paths(recorder: Recorder, model: torch.nn.Module) -> Iterator[None]:
             recorder.close_region()
 
     handles = (
-        torch.nn.modules.module.register_module_forward_pre_hook(enter),
-        torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
+        torch.nn.modules.module.register_module_forward_pre_hook(on_this_thread(enter)),
+        torch.nn.modules.module.register_module_forward_hook(on_this_thread(leave), always_call=True),
     )
     try:
         yield

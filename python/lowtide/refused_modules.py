@@ -12,6 +12,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
 from .errors import CaptureError
+from .own_thread import on_this_thread
 
 # By module of PyTorch: classes whose forward pass prepares hooks that communicate, behind autograd's back.
 _WRAPPERS = {
@@ -40,7 +41,7 @@ def wrappers_refused() -> Iterator[None]:
     def look(module: nn.Module, _args: Any) -> None:
         _refuse_wrapper(module, "a module that the step calls")
 
-    handle = register_module_forward_pre_hook(look)
+    handle = register_module_forward_pre_hook(on_this_thread(look))
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from .guards import plain_key
 from .interrupts import signals_held
 from .leftovers import FilledCaches, LeftBehindError, Leftovers, StandIns, old_objects_left_alone
 from .optimizer_stock import is_stock
+from .own_thread import on_this_thread, this_thread
 from .profiles import positional
 from .random_watch import RandomWatch, random_state_kept
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers
@@ -402,7 +402,7 @@ class _Capture:
         """
         autograd: Any = torch.autograd
         own_run = autograd._engine_run_backward
-        thread = threading.get_ident()
+        is_this_thread = this_thread()
         first = autograd._get_sequence_nr()
 
         def follow(outputs: Any) -> None:
@@ -421,7 +421,7 @@ class _Capture:
                 nodes += [next_node for next_node, _ in node.next_functions]
 
         def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == thread:
+            if is_this_thread():
                 follow(outputs)
             return own_run(outputs, *args, **kwargs)
 
@@ -623,7 +623,7 @@ def _other_optimizers_refused() -> Iterator[None]:
     def refuse(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         raise CaptureError(f"{type(optimizer).__name__} steps in the function: pass it to lowtide.compile as well")
 
-    handle = register_optimizer_step_pre_hook(refuse)
+    handle = register_optimizer_step_pre_hook(on_this_thread(refuse))
     try:
         yield
     finally:
@@ -635,11 +635,11 @@ def _scalers_followed() -> Iterator[None]:
     """`GradScaler.scale` is traced like anything else; what follows it looks at the gradients, so it is refused."""
     names = ("unscale_", "step", "update")
     own = [getattr(torch.amp.GradScaler, name) for name in names]
-    thread = threading.get_ident()
+    is_this_thread = this_thread()
 
     def refusing(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
-            if scaler.is_enabled() and threading.get_ident() == thread:
+            if scaler.is_enabled() and is_this_thread():
                 raise CaptureError(
                     f"GradScaler.{name} decides by the gradients' values whether the optimizer steps; call unscale_, "
                     "step and update of the scaler after the function, and what is in it is planned"

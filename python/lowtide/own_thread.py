@@ -1,0 +1,24 @@
+"""Hooks and patches that PyTorch keeps for the whole process, held to the thread that captures."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def on_this_thread(hook: Callable[..., None]) -> Callable[..., None]:
+    """The hook for calls of this thread; what other threads train meanwhile goes on as ever."""
+    is_this_thread = this_thread()
+
+    def call(*args: Any) -> None:
+        if is_this_thread():
+            hook(*args)
+
+    return call
+
+
+def this_thread() -> Callable[[], bool]:
+    """Whether a later call comes from the thread that runs now."""
+    thread = threading.get_ident()
+    return lambda: threading.get_ident() == thread

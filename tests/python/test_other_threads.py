@@ -1,0 +1,112 @@
+"""What other threads train while a step is captured goes on as ever."""
+
+import copy
+import queue
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import lowtide
+from step_models import same
+
+
+def _sgd_step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        return checkpoint(self.inner, x.requires_grad_(), use_reentrant=self.use_reentrant)
+
+
+def _train(model):
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return [_sgd_step(model, optimizer, torch.ones(4, 4)) for _ in range(2)]
+
+
+MODELS = {
+    "plain": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+    "checkpoint": lambda: Checkpointed(use_reentrant=False),
+    "reentrant checkpoint": lambda: Checkpointed(use_reentrant=True),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_eager_training_goes_on_beside_a_capture(kind):
+    torch.manual_seed(0)
+    other = MODELS[kind]()
+    expected = _train(copy.deepcopy(other))
+    found = queue.SimpleQueue()  # whose content a capture does not put back
+
+    def elsewhere():
+        try:
+            found.put(_train(other))
+        except Exception as error:
+            found.put(error)
+
+    def function(x):
+        if found.empty():  # in the capture
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+        return _sgd_step(model, optimizer, x)
+
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    step = lowtide.compile(function, model=model, optimizer=optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it stays eager
+        step(torch.ones(2, 4))
+    outcome = found.get()
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert same(expected, outcome)
+    assert step.stats()["eager_calls"] == 1
+
+
+def test_a_module_that_another_thread_is_in_ends_there_as_ever():
+    entered, captured, outcome = threading.Event(), threading.Event(), queue.SimpleQueue()
+
+    class Long(nn.Module):
+        def forward(self, x):
+            entered.set()
+            captured.wait(60)
+            return x
+
+    def elsewhere():
+        try:
+            outcome.put(module(torch.ones(1)))
+        except Exception as error:
+            outcome.put(error)
+
+    module = Long()
+    module.register_forward_hook(lambda *_: None)  # with which PyTorch looks for hooks of all modules too
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    entered.wait(60)
+    model = nn.Linear(4, 4)
+
+    def function(x):
+        captured.set()
+        thread.join()
+        return model(x)
+
+    step = lowtide.compile(function, model=model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step(torch.ones(2, 4))
+    assert isinstance(outcome.get(), torch.Tensor)
