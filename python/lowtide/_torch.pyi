@@ -10,6 +10,9 @@ def install_allocator() -> None:
 def arena_usable_bytes() -> int:
     """Bytes of the arena that open programs need."""
 
+def empty_arena() -> None:
+    """Give the arena's memory back to the system until the next step; what somebody outside holds of it stays."""
+
 def profile(
     name: str, overload: str, arguments: Sequence[tuple[str, object]], timed_runs: int, grad_mode: bool
 ) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:

@@ -7,16 +7,21 @@ from typing import Any
 
 import torch
 
+from . import _torch
 from .profiles import DEFAULT
 from .recorder import Ref
 from .update_ledger import Number
 
 
 class Scratch:
-    """Arguments for calls, of the right form and with harmless content. `number` gives values for lifted numbers."""
+    """Arguments for calls, of the right form and with harmless content. `number` gives values for lifted numbers.
+
+    They take the arena's place: its memory goes back to the system first.
+    """
 
     def __init__(self, number: Callable[[Any], int | float]) -> None:
         self._number = number
+        self._has_room = False
         self._lent: dict[torch.dtype, torch.Tensor] = {}  # as long as the largest that was asked for
 
     def own(self, argument: Any) -> tuple[str, Any]:
@@ -49,6 +54,9 @@ class Scratch:
         lent = self._lent.get(dtype)
         if not own and lent is not None and lent.numel() >= extent:
             return lent
+        if not self._has_room:
+            _torch.empty_arena()
+            self._has_room = True
         # Zeros are a valid index and a valid class; one half is a valid probability and divides.
         if not own:
             lent = None

@@ -90,6 +90,10 @@ void AddressRange::open(std::int64_t begin, std::int64_t end) {
   madvise(base_ + begin, bytes, MADV_HUGEPAGE);  // a wish: fewer page faults and table walks
 }
 
+void AddressRange::empty(std::int64_t begin, std::int64_t end) {
+  if (begin < end) madvise(base_ + begin, static_cast<std::size_t>(end - begin), MADV_DONTNEED);
+}
+
 void AddressRange::close(std::int64_t begin, std::int64_t end) {
   const auto reserved = static_cast<std::int64_t>(reserved_.load());
   end = std::min(end, reserved);  // what lies behind that is somebody else's

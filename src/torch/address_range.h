@@ -35,6 +35,8 @@ class AddressRange {
 
   // Memory for the pages from offset `begin` up to `end`. Throws c10::Error when it cannot be had.
   void open(std::int64_t begin, std::int64_t end);
+  // Gives the memory of these pages back to the system until they are written to; what was there is lost.
+  void empty(std::int64_t begin, std::int64_t end);
   // Gives the memory of these pages back to the system, and their addresses too if they are the last ones; what was
   // there is lost.
   void close(std::int64_t begin, std::int64_t end);

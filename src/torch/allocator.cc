@@ -345,6 +345,12 @@ std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches() {
   return stretches;
 }
 
+std::int64_t end_of_escaped() {
+  std::int64_t end = 0;
+  for (const auto& [offset, bytes] : escaped_stretches()) end = std::max(end, offset + bytes);
+  return end;
+}
+
 bool overlaps_escaped(const std::byte* begin, std::int64_t bytes) {
   if (escaped_count.load(std::memory_order_acquire) == 0) return false;
   const std::lock_guard lock(escaped_mutex);

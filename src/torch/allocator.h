@@ -161,6 +161,9 @@ void mark_escaped(void* address, std::int64_t bytes);
 
 // All such stretches: their offsets in the arena, and bytes.
 std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches();
+
+// The end of the last of them, as an offset in the arena; 0 if there are none.
+std::int64_t end_of_escaped();
 bool overlaps_escaped(const std::byte* begin, std::int64_t bytes);
 
 // The deleter of every pointer that this allocator or the arena hands out.

@@ -30,6 +30,11 @@ void Arena::remove_need(std::int64_t bytes, std::int64_t keep) {
   }
 }
 
+void Arena::empty_above(std::int64_t keep) {
+  const std::lock_guard lock(needs_mutex_);
+  range_.empty(AddressRange::whole_pages(keep), usable_);
+}
+
 std::int64_t Arena::usable_bytes() {
   const std::lock_guard lock(needs_mutex_);
   return usable_;

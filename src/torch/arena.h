@@ -31,6 +31,9 @@ class Arena {
   // A program is closed: what no remaining program needs, above `keep` bytes, goes back to the system.
   void remove_need(std::int64_t bytes, std::int64_t keep);
 
+  // Between two steps: the memory above `keep` bytes goes back to the system, until a step writes there.
+  void empty_above(std::int64_t keep);
+
   // The largest need of any open program.
   std::int64_t usable_bytes();
 

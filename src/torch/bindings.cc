@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -98,6 +99,15 @@ py::tuple profile(const std::string& name, const std::string& overload, const py
   return py::make_tuple(requests, found.results, found.nanos);
 }
 
+// Unless a step is running: what lies in the arena between two steps is what somebody outside holds.
+void empty_arena() {
+  const std::unique_lock running(Arena::process().running(), std::try_to_lock);
+  if (!running) return;
+  const std::int64_t keep = end_of_escaped();
+  Arena::process().empty_above(keep);
+  arena_shrunk_to(ArenaKind::planned, keep);
+}
+
 class OpenMeter {
  public:
   OpenMeter() { open_meter(&meter_); }
@@ -123,6 +133,7 @@ PYBIND11_MODULE(_torch, module) {
   bind_eager_replay(module);
   module.def("install_allocator", &install_allocator);
   module.def("arena_usable_bytes", [] { return Arena::process().usable_bytes(); });
+  module.def("empty_arena", &empty_arena);
   module.def("profile", torch::wrap_pybind_function(&profile));
   module.def("autocast_cast", torch::wrap_pybind_function([](const at::Tensor& tensor, at::ScalarType dtype) {
                return at::autocast::cached_cast(dtype, tensor, c10::DeviceType::CPU);

@@ -102,9 +102,7 @@ void Program::close() {
   values_.clear();
   buffers.swap(buffers_);
   bound_.clear();
-  std::int64_t keep = 0;
-  for (const auto& [offset, bytes] : escaped_stretches()) keep = std::max(keep, offset + bytes);
-  Arena::process().remove_need(arena_bytes_, keep);
+  Arena::process().remove_need(arena_bytes_, end_of_escaped());
   arena_shrunk_to(ArenaKind::planned, Arena::process().usable_bytes());
 }
 

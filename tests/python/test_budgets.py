@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import lowtide
+from lowtide import profiles
+from lowtide.memory_budget import SCALAR_BYTES
 from models import MODELS, plain_step
 from step_models import LAYERS, same
 
@@ -213,6 +215,34 @@ def test_measured_bytes_are_within_the_budget(name, shapes, count, keep_grads):
     assert stats["planned_bytes"] <= budget == stats["budget_bytes"]
     assert (stats["update_bytes"] > 0) == (name != "adam")
     step.close()
+
+
+def test_profiling_later_operators_is_within_the_budget(tmp_path, monkeypatch):
+    """The second step has momentum, and so other operators: their scratch memory takes the arena's place."""
+
+    def trained(budget):
+        gc.collect()
+        with lowtide.measure() as used:
+            model = deep(width=128)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+            step = lowtide.compile(
+                micro_batches(model, optimizer, 1), model=model, optimizer=optimizer, memory_budget=budget,
+                on_unsupported="raise",
+            )  # fmt: skip
+            for _ in range(3):
+                step(torch.ones(512, 128))
+        stats = step.stats()
+        step.close()
+        return used.peak_bytes, stats
+
+    _, free = trained(None)
+    monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(profiles, "_seen_here", {})
+    budget = free["planned_bytes"] + SCALAR_BYTES
+    peak, stats = trained(budget)
+    assert stats["profiled_ops"] > 0
+    assert stats["arena_bytes"] == free["arena_bytes"] > 3 * 128 * 256 * 4  # what an update reads and writes
+    assert peak <= budget
 
 
 def test_memory_that_nobody_could_foresee_is_never_silent():
