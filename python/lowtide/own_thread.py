@@ -1,4 +1,4 @@
-"""Hooks and patches that PyTorch keeps for the whole process, held to the thread that captures."""
+"""What holds for the whole process, and the thread that captures: hooks are kept to it, and others may interfere."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def this_thread() -> Callable[[], bool]:
     """Whether a later call comes from the thread that runs now."""
     thread = threading.get_ident()
     return lambda: threading.get_ident() == thread
+
+
+def others_run() -> bool:
+    """Whether Python has other threads."""
+    return threading.active_count() > 1

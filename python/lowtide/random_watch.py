@@ -17,6 +17,10 @@ from .errors import CaptureError
 from .python_random import PythonRandom
 
 
+class MovedRandomState(CaptureError):
+    """A generator of the whole process is where it should not be: the step has moved it, or another thread has."""
+
+
 class RandomWatch:
     """Where the default generator of PyTorch must be."""
 
@@ -56,6 +60,8 @@ def random_state_kept(watch: RandomWatch) -> Iterator[None]:
         torch.set_rng_state(torch_state)
         before.restore()
     if drawn is not None:
-        raise CaptureError(f"the step draws numbers from `{drawn}` or seeds it; pass them to the function as tensors")
+        raise MovedRandomState(
+            f"the step draws numbers from `{drawn}` or seeds it; pass them to the function as tensors"
+        )
     if watch.was_set:
-        raise CaptureError("the step sets PyTorch's random state; do it outside the function")
+        raise MovedRandomState("the step sets PyTorch's random state; do it outside the function")

@@ -26,9 +26,9 @@ from .guards import plain_key
 from .interrupts import signals_held
 from .leftovers import FilledCaches, LeftBehindError, Leftovers, StandIns, old_objects_left_alone
 from .optimizer_stock import is_stock
-from .own_thread import on_this_thread, this_thread
+from .own_thread import on_this_thread, others_run, this_thread
 from .profiles import positional
-from .random_watch import RandomWatch, random_state_kept
+from .random_watch import MovedRandomState, RandomWatch, random_state_kept
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers
 from .refused_modules import refuse_model, wrappers_refused
 from .sealed import Sealed, sealed_argument
@@ -132,7 +132,7 @@ def capture_step(
 
     def capture(stand_in_gradients: bool) -> Tape:
         # A frozen parameter seldom has a gradient, and few functions look; if one does, it is seen as it is.
-        stand_in_frozen, may_fill = True, 2
+        stand_in_frozen, may_fill, may_move = True, 2, 2
         while True:
             one = _Capture(
                 function, surroundings, model, optimizers, parameters, sharing, stand_in_gradients, stand_in_frozen,
@@ -144,6 +144,10 @@ def capture_step(
                 stand_in_frozen = False
             except _CachesFilled:
                 may_fill -= 1
+            except MovedRandomState:
+                if may_move == 0 or not others_run():
+                    raise
+                may_move -= 1  # another thread may have drawn a number: if it was the step, it does so again
 
     gradients = [parameter.grad for parameter in parameters.values() if parameter.requires_grad]
     if not gradients or any(gradient is None for gradient in gradients):

@@ -2,9 +2,11 @@
 
 import copy
 import queue
+import random
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -110,3 +112,35 @@ def test_a_module_that_another_thread_is_in_ends_there_as_ever():
         warnings.simplefilter("ignore")
         step(torch.ones(2, 4))
     assert isinstance(outcome.get(), torch.Tensor)
+
+
+DRAWS = {"torch": lambda: torch.rand(1), "random": random.random, "numpy": np.random.rand}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_a_number_drawn_elsewhere_during_a_capture_is_not_the_steps(kind):
+    model = nn.Linear(4, 4)
+    wanted, drawn, done = queue.SimpleQueue(), queue.SimpleQueue(), threading.Event()
+
+    def elsewhere():
+        wanted.get()
+        DRAWS[kind]()
+        drawn.put(None)
+        done.wait(60)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+
+    def function(x):
+        if drawn.empty():
+            wanted.put(None)
+            drawn.put(drawn.get())
+        return model(x).detach()
+
+    step = lowtide.compile(function, model=model, on_unsupported="raise")
+    try:
+        assert same(step(torch.ones(2, 4)), model(torch.ones(2, 4)).detach())
+    finally:
+        done.set()
+        thread.join()
+    assert step.stats()["captures"] == step.stats()["calls"] == 1
