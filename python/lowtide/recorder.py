@@ -182,6 +182,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Buffers that must not be used, and what to raise if they are: made then, as an error that was raised leads to
         # all frames on its way, whose tensors lead back here through autograd, where no collector sees it.
         self.forbidden: dict[int, type[Exception]] = {}
+        self._misused: type[Exception] | None = None  # what a backward pass that goes on is to raise
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -209,9 +210,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.found_gradients.clear()
 
     def forbid(self, fake: torch.Tensor, name: str, error: type[Exception]) -> None:
-        """Raises `error` if anything uses this tensor."""
+        """Raises `error` if anything uses this tensor; after the backward pass, if that does.
+
+        The engine would keep the rest of a pass that fails, and all fake tensors in it.
+        """
         self.add_fake_root(fake, name, "gradient")
         self.forbidden[self._buffer(fake)] = error
+
+    def refuse_misuse(self) -> None:
+        """Raises what is due for the use of a forbidden tensor, outside of backward passes."""
+        if self._misused is not None and torch._C._current_autograd_node() is None:
+            raise self._misused
 
     def root_offset(self, real: torch.Tensor) -> int:
         """At which byte of its storage's fake the first element of a real tensor stands."""
@@ -235,7 +244,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise CaptureError(f"the step makes {refused}, which cannot be planned ({self.where().source})")
         buffer = self._buffer(tensor)
         if buffer in self.forbidden:
-            raise self.forbidden[buffer]()
+            self._misused = self._misused or self.forbidden[buffer]
+            self.refuse_misuse()
         return Ref(buffer, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
     def _buffer(
@@ -303,6 +313,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)  # autograd asks for a device where it cannot bear an exception
         signals_held.look()
+        self.refuse_misuse()
         if func.namespace in _COLLECTIVES:
             raise CaptureError(
                 f"{func} communicates with other processes, which a planned step does not do yet "

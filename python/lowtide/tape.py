@@ -280,6 +280,7 @@ class _Capture:
                 buffers = dict(self.model.named_buffers())
                 with self.fake_mode, self.recorder, signals_held.users_code():
                     result = self.function(*inputs[0], **inputs[1])
+                    self.recorder.refuse_misuse()
                 tape = self._tape((result, inputs if self._changed(inputs) else None), entry, buffers, checkpoints)
         except (CaptureError, _EntryGradientUsed, _FrozenGradientUsed):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import functools
 import gc
 import os
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 import lowtide
+from lowtide.leftovers import Leftovers
 from step_models import same
 
 
@@ -322,3 +324,34 @@ def test_holders_of_what_a_graph_keeps_are_searched_for_once():
     finally:
         sys.setprofile(None)
     assert 0 < len(searches) < 10
+
+
+@pytest.mark.parametrize("clears", ["before", "after", "never"])
+def test_a_capture_that_is_made_again_leaves_nothing_in_the_engine(clears, monkeypatch):
+    """That gradients at entry are used is seen in mid-backward; the engine would keep a pass that failed there."""
+    found = []
+    monkeypatch.setattr(Leftovers, "_empty", lambda _, alive: found.extend(alive))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    twin = copy.deepcopy(model)
+
+    def training(model):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def function(x):
+            if clears == "before":
+                optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            if clears == "after":
+                optimizer.zero_grad()
+            return loss.detach()
+
+        return function, optimizer
+
+    eager, _ = training(twin)
+    function, optimizer = training(model)
+    step = lowtide.compile(function, model=model, optimizer=optimizer, on_unsupported="raise")
+    for _ in range(3):
+        assert same(step(torch.ones(2, 4)), eager(torch.ones(2, 4)))
+    assert not found
