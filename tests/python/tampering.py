@@ -205,8 +205,13 @@ def _other_time(row: list[Any], chance: random.Random) -> None:
     row[2] = chance.choice([0, 1, 10**9, 10**11, 10**12, 10**18, -1, row[2] + 1])
 
 
+def _odd_value(chance: random.Random) -> Any:
+    """One of its own: what is put into a list here could be put into itself later."""
+    return copy.deepcopy(chance.choice(ODD_VALUES))
+
+
 def _odd_type(row: list[Any], chance: random.Random) -> None:
-    row[chance.randrange(len(row))] = chance.choice(ODD_VALUES)
+    row[chance.randrange(len(row))] = _odd_value(chance)
 
 
 def _odd_leaf(tree: Any, chance: random.Random) -> Any:
@@ -217,7 +222,7 @@ def _odd_leaf(tree: Any, chance: random.Random) -> Any:
         return tree
     if isinstance(tree, int) and chance.random() < 0.5:
         return tree + chance.choice([-64, -1, 1, 64])
-    return chance.choice(ODD_VALUES)
+    return _odd_value(chance)
 
 
 def _odd_leaves(file: Path, chance: random.Random) -> None:
