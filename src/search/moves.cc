@@ -32,16 +32,16 @@ Moves::Moves(const Replays& replays, const Runs& runs) : r_(&replays) {
       waiting.clear();
     }
   }
-  build(again);
+  build(again, std::nullopt);
 }
 
-// Everything anew, with room for as many again.
-void Moves::build(const std::vector<std::vector<Position>>& again) {
+// Everything anew, with room for as many again where something runs again, is about to, or is late.
+void Moves::build(const std::vector<std::vector<Position>>& again, std::optional<Position> wanted) {
   first_.clear();
   Moment next = 0;
   for (Position p = 0; p < r_->num_ops(); ++p) {
     first_.push_back(next);
-    const bool early = p < r_->turn && again[p].empty();
+    const bool early = p < r_->turn && again[p].empty() && p != wanted;
     next += static_cast<Moment>(early ? 1 : kRoom + 3 * again[p].size() + 1);
   }
   first_.push_back(next);
@@ -193,7 +193,7 @@ void Moves::add(Unit unit, Position slot) {
       for (Position p = 0; p < r_->num_ops(); ++p) {
         for (const auto& run : again_[p]) again[p].push_back(run.second);
       }
-      build(again);
+      build(again, slot);
       at = place_of(op, slot);
     }
     auto& inside = again_[slot];

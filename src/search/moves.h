@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -25,8 +26,8 @@ class Moves {
   // Starts from runs, as Evaluation takes them; units run again as a whole.
   Moves(const Replays& replays, const Runs& runs);
 
-  // The unit runs again before the op at `slot`, and does not already; and takes that back. The slot is late, and
-  // behind the unit.
+  // The unit runs again before the op at `slot`, and does not already; and takes that back. The slot is behind the
+  // unit, late or early.
   void add(Unit unit, Position slot);
   void remove(Unit unit, Position slot);
   bool runs_again(Unit unit, Position slot) const;
@@ -55,7 +56,7 @@ class Moves {
     Moment end;
   };
 
-  void build(const std::vector<std::vector<Position>>& again);
+  void build(const std::vector<std::vector<Position>>& again, std::optional<Position> wanted);
   void add_run(Position op, Moment at);
   void remove_run(Position op, Moment at);
   Moment place_of(Position op, Position slot);

@@ -1,5 +1,6 @@
 #include "search/moves.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -7,6 +8,7 @@
 #include "full_size.h"
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
+#include "makers.h"
 #include "order/algorithms.h"
 #include "random_graph.h"
 #include "rewrite/recompute.h"
@@ -52,11 +54,14 @@ struct Place {
   Position slot;
 };
 
-// Where a unit may run again: late, and while what it reads is there.
-std::optional<Place> random_place(const Replays& replays, std::span<const Unit> units, std::mt19937_64& random) {
-  if (units.empty() || replays.turn == replays.num_ops()) return std::nullopt;
+// Where a unit may run again, from `from` on: behind its first run, and while what it reads is there.
+std::optional<Place> random_place(const Replays& replays, std::span<const Unit> units, Position from,
+                                  std::mt19937_64& random) {
+  if (units.empty()) return std::nullopt;
   const Unit unit = units[random() % units.size()];
-  const auto slot = static_cast<Position>(replays.turn + random() % (replays.num_ops() - replays.turn));
+  const Position first = std::max(from, replays.members[unit].back() + 1);
+  if (first == replays.num_ops()) return std::nullopt;
+  const auto slot = static_cast<Position>(first + random() % (replays.num_ops() - first));
   if (slot > replays.until[unit]) return std::nullopt;
   return Place{unit, slot};
 }
@@ -70,7 +75,7 @@ void expect_exact(const Graph& graph, std::span<const OpId> order, int moves, st
   Moves changing(replays, needed_runs(replays, dropping.runs_of(choice)));
   ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs()));
   for (int i = 0; i < moves; ++i) {
-    const std::optional<Place> place = random_place(replays, units, random);
+    const std::optional<Place> place = random_place(replays, units, 0, random);
     if (!place) continue;
     const std::int64_t before = changing.peak();
     const std::int64_t cost = changing.cost();
@@ -98,6 +103,33 @@ TEST(Moves, AreExact) {
   }
 }
 
+// A chain of early ops, all of which are needed late. The first one runs again before an early op, as some searches
+// have it; that is taken back, the moments are divided anew because there is no room left before a late op, and it is
+// put back.
+TEST(Moves, PutBackBeforeAnEarlyOp) {
+  constexpr std::size_t kEarly = 30;
+  std::vector<Maker> makers = {{128}};
+  for (std::size_t i = 1; i < kEarly; ++i) makers.push_back({128, {i - 1}});
+  for (std::size_t i = kEarly; i-- > 0;) makers.push_back({8, {i, makers.size() - 1}});
+  const Graph graph = graph_of(makers);
+  const Replays replays = to_replays(graph, first_to_last(graph.num_ops()));
+  constexpr Position kSlot = 5;
+  ASSERT_LT(kSlot, replays.turn);
+  Runs runs = each_once(replays);
+  runs.insert(runs.begin() + kSlot, {0, true});
+  Moves moves(replays, runs);
+  const Unit first = replays.unit[0];
+  moves.remove(first, kSlot);
+  const auto last = static_cast<Position>(replays.num_ops() - 1);
+  for (Position op = 1; op < kEarly - 1; ++op) moves.add(replays.unit[op], last);
+  moves.add(first, kSlot);
+  EXPECT_TRUE(moves.runs_again(first, kSlot));
+  EXPECT_EQ(moves.peak(), peak_of_runs(graph, replays, moves.runs()));
+  for (Position op = 1; op < kEarly - 1; ++op) moves.remove(replays.unit[op], last);
+  EXPECT_EQ(moves.runs(), runs);
+  EXPECT_EQ(moves.peak(), Evaluation(replays).of(runs).peak);
+}
+
 // Moves from a state in the middle of the front: add or remove one unit, read the peak, and take it back.
 TEST(Moves, AreFast) {
   const std::size_t ops = full_size() ? 15000 : 3000;
@@ -110,7 +142,7 @@ TEST(Moves, AreFast) {
   const std::vector<Unit> units = repeatable_units(replays);
   std::mt19937_64 random(4);
   for (int i = 0; i < (full_size() ? 1000 : 100); ++i) {
-    const std::optional<Place> place = random_place(replays, units, random);
+    const std::optional<Place> place = random_place(replays, units, replays.turn, random);
     if (!place || changing.runs_again(place->unit, place->slot)) continue;
     changing.add(place->unit, place->slot);
     if (i % 10 == 0) {
@@ -120,7 +152,7 @@ TEST(Moves, AreFast) {
   }
   std::vector<Place> places;
   while (places.size() < 100'000) {
-    const std::optional<Place> place = random_place(replays, units, random);
+    const std::optional<Place> place = random_place(replays, units, replays.turn, random);
     if (place) places.push_back(*place);
   }
   std::int64_t seen = 0;
