@@ -8,6 +8,7 @@ arena is there. How much is found before the first step, by running the rule on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import _core, _torch
+from .optimizer_reach import RuleReach
 from .optimizer_snapshot import Snapshot, containers_of, run_rule
+from .optimizer_stock import is_stock
 from .recorder import ITEM
 
 
@@ -75,7 +78,8 @@ def update_bytes(optimizer: torch.optim.Optimizer, turns: Sequence[Sequence[Para
     """The most that its rule allocates in two steps, the first of which may make state.
 
     Each step calls the rule once for each of the `turns`, with gradients for the parameters in it. 0 if the rule does
-    not run on fake tensors: what it takes is then seen in the first step.
+    not run on fake tensors, or might change more in Python than a copy of the optimizer: what it takes is then seen in
+    the first step.
     """
     if not getattr(type(optimizer).step, "hooked", False):
         return 0
@@ -83,8 +87,9 @@ def update_bytes(optimizer: torch.optim.Optimizer, turns: Sequence[Sequence[Para
     living = _Living()
     random_state = torch.get_rng_state()
     try:
+        python_kept = nullcontext() if is_stock(optimizer) else RuleReach(optimizer).kept()
         clones = [_on_fakes(optimizer, parameters, fake_mode) for parameters in turns]
-        with fake_mode, living:
+        with python_kept, fake_mode, living:
             for _ in range(2):
                 for clone in clones:
                     run_rule(clone)
