@@ -145,8 +145,7 @@ TEST(Condensed, ARowOfOpsThatNoTradeConcernsIsOne) {
 TEST(Recompute, EveryPlanOfSmallSteps) {
   const int steps = full_size() ? 3000 : kSanitized ? 30 : 100;
   std::mt19937_64 random(7);
-  int points = 0;
-  int best = 0;
+  Compared compared;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = small_step(random);
     const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
@@ -156,23 +155,13 @@ TEST(Recompute, EveryPlanOfSmallSteps) {
     Work search(20'000'000);
     const Trades trades = auto_trades(bound, replays, search);
     ASSERT_FALSE(trades.empty());
-    for (std::int64_t peak = 10; peak <= replays.peak; peak += 10) {
-      const std::optional<std::int64_t> least = least_cost_within(graph, peak);
-      if (least) {
-        EXPECT_LE(bound.least_peak(*least), peak) << "step " << i << ", cost " << *least;
-      }
-      const auto found = std::ranges::find_if(trades, [&](const Trade& trade) { return trade.peak <= peak; });
-      if (found == trades.end()) continue;
-      ASSERT_TRUE(least) << "step " << i << ", peak " << peak << ": a trade where no plan is";
-      EXPECT_GE(found->cost, *least) << "step " << i << ", peak " << peak;
-      ++points;
-      best += found->cost == *least ? 1 : 0;
-    }
+    SCOPED_TRACE(::testing::Message() << "step " << i);
+    compare_with_every_plan(graph, bound, trades, replays.peak, compared);
     if (HasFailure()) return;
   }
-  EXPECT_GE(best, points * 9 / 10) << "best trades of " << points;
-  RecordProperty("best_trades", best);
-  std::printf("%d of %d trades are the best there are\n", best, points);
+  EXPECT_GE(compared.best, compared.points * 9 / 10) << "best trades of " << compared.points;
+  RecordProperty("best_trades", compared.best);
+  std::printf("%d of %d trades are the best there are\n", compared.best, compared.points);
 }
 
 // Budgets from what a step needs down to what one op does: each is kept or refused, a smaller one never gives a faster

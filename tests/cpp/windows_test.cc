@@ -98,30 +98,19 @@ TEST(Windows, AddUp) {
 TEST(Windows, EveryPlanOfTwoSmallTurns) {
   const int steps = full_size() ? 300 : kSanitized ? 5 : 25;
   std::mt19937_64 random(9);
-  int points = 0;
-  int best = 0;
+  Compared compared;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = two_small_turns(random);
     const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
     Work work = Work::unlimited();
     const TradeBound bound(graph, to_replays(graph, order), work);
     const std::vector<TradedOrder> trades = unwrap(all_trades(graph, order, "auto"));
-    for (std::int64_t peak = 10; peak <= trades.front().peak; peak += 10) {
-      const std::optional<std::int64_t> least = least_cost_within(graph, peak);
-      if (least) {
-        EXPECT_LE(bound.least_peak(*least), peak) << "step " << i << ", cost " << *least;
-      }
-      const auto found = std::ranges::find_if(trades, [&](const TradedOrder& trade) { return trade.peak <= peak; });
-      if (found == trades.end()) continue;
-      ASSERT_TRUE(least) << "step " << i << ", peak " << peak << ": a trade where no plan is";
-      EXPECT_GE(found->cost, *least) << "step " << i << ", peak " << peak;
-      ++points;
-      best += found->cost == *least ? 1 : 0;
-    }
+    SCOPED_TRACE(::testing::Message() << "step " << i);
+    compare_with_every_plan(graph, bound, trades, trades.front().peak, compared);
     if (HasFailure()) return;
   }
-  std::printf("%d of %d trades are the best there are\n", best, points);
-  EXPECT_GE(best, points * 8 / 10);
+  std::printf("%d of %d trades are the best there are\n", compared.best, compared.points);
+  EXPECT_GE(compared.best, compared.points * 8 / 10);
 }
 
 // Four micro-batches, of which each needs 3 * 128 + 64 bytes at its turn: in less, each runs something again.
