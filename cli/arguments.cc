@@ -225,8 +225,7 @@ UsageError unknown_command(const std::string& name) {
       "'" + name + "' is no command, and no program lowtide-" + name + " is beside this one or on the path",
       "the commands are " + list(kCommands)};
   for (const Companion& companion : companions()) error.advice += ", " + companion.name;
-  if (name == "fit")
-    error.advice = "fit is a part of the Python package: install it, or run python -m lowtide.fit_program";
+  if (name == "fit") error.advice = "fit is a part of the Python package: install it, and lowtide-fit is found";
   return error;
 }
 

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <optional>
 
-#include "graph/words.h"
+#include "base/words.h"
 
 namespace lowtide::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/words.h"
 #include "commands.h"
-#include "graph/words.h"
 #include "io/disk.h"
 #include "io/formats.h"
 #include "lowtide/budget.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/budget.h"
 #include "packing_pictures.h"
 

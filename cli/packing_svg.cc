@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "io/utf8.h"
 #include "lowtide/budget.h"
 #include "packing_pictures.h"

@@ -1,6 +1,6 @@
 // recompute.h: what is dropped and made again, to need less memory for some more time.
 //
-// An algorithm is known by its name: one line in src/search/registry.cc adds one, and plan(), the Python package and
+// An algorithm is known by its name: one line in src/trade/registry.cc adds one, and plan(), the Python package and
 // the tests find it there. Each gives trades of memory for time; a budget picks one of them.
 #pragma once
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/words.h"
 #include "explain/gains.h"
-#include "graph/words.h"
 #include "lowtide/budget.h"
 
 namespace lowtide {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lowtide/eager.h"
-#include "search/drops.h"
-#include "search/replays.h"
+#include "trade/drops.h"
+#include "trade/reruns.h"
 
 namespace lowtide {
 namespace {
@@ -17,10 +17,10 @@ namespace {
 class Recomputing {
  public:
   explicit Recomputing(const Scene& scene)
-      : scene_(scene), replays_(to_replays(scene.graph, scene.order)), item_of_(scene.graph.num_buffers(), kNone) {
-    for (Item item = 0; item < replays_.num_items(); ++item) item_of_[replays_.buffer[item].index()] = item;
-    candidate_.assign(replays_.num_items(), false);
-    for (const Item item : replays_.candidates) candidate_[item] = replays_.used_late[item];
+      : scene_(scene), reruns_(to_reruns(scene.graph, scene.order)), item_of_(scene.graph.num_buffers(), kNone) {
+    for (Item item = 0; item < reruns_.num_items(); ++item) item_of_[reruns_.buffer[item].index()] = item;
+    candidate_.assign(reruns_.num_items(), false);
+    for (const Item item : reruns_.candidates) candidate_[item] = reruns_.used_late[item];
   }
 
   // The best of dropping all, every other one, and all but as many as the root of their number.
@@ -51,14 +51,14 @@ class Recomputing {
 
   RecomputeGain of_dropping(const std::vector<Item>& items) const {
     if (items.empty()) return {};
-    Choice choice = keep_all(replays_);
+    Choice choice = keep_all(reruns_);
     for (const Item item : items) choice[item] = Fate::dropped;
-    Dropping dropping(replays_);
+    Dropping dropping(reruns_);
     const Runs& runs = dropping.runs_of(choice);
     std::vector<std::int64_t> held;
-    const Outcome outcome = Evaluation(replays_).of(runs, held);
+    const Outcome outcome = Evaluation(reruns_).of(runs, held);
     const Bytes gain = scene_.total[scene_.peak.index()] - peak_of(runs, held);
-    return {items.size(), gain, Nanos(replays_.costs_are_times ? static_cast<std::uint64_t>(outcome.cost) : 0)};
+    return {items.size(), gain, Nanos(reruns_.costs_are_times ? static_cast<std::uint64_t>(outcome.cost) : 0)};
   }
 
   // With what is resident at each moment.
@@ -72,7 +72,7 @@ class Recomputing {
   }
 
   const Scene& scene_;
-  Replays replays_;
+  Reruns reruns_;
   std::vector<Item> item_of_;    // by buffer
   std::vector<bool> candidate_;  // by item
 };

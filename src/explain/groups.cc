@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 
 namespace lowtide {
 namespace {

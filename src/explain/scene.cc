@@ -6,7 +6,7 @@
 #include "lowtide/eager.h"
 #include "order/algorithms.h"
 #include "rewrite/recompute.h"
-#include "search/regions.h"
+#include "trade/regions.h"
 
 namespace lowtide {
 namespace {

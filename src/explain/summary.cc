@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/budget.h"
 #include "lowtide/explain.h"
 

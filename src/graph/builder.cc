@@ -3,8 +3,8 @@
 #include <numeric>
 #include <utility>
 
-#include "graph/shown_name.h"
-#include "graph/words.h"
+#include "base/shown_name.h"
+#include "base/words.h"
 #include "lowtide/graph.h"
 
 namespace lowtide {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "graph/shown_name.h"
-#include "graph/words.h"
+#include "base/shown_name.h"
+#include "base/words.h"
 
 namespace lowtide {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "graph/parallel.h"
+#include "base/parallel.h"
 
 namespace lowtide {
 

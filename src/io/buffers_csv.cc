@@ -2,7 +2,7 @@
 #include <array>
 #include <charconv>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "io/buffer_formats.h"
 #include "io/json_sections.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/status.h"
 
 namespace lowtide {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "io/descriptor.h"
 #include "io/read_bytes.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 
 namespace lowtide {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 
 namespace lowtide {
 

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "io/formats.h"
 #include "io/json_rows.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "layout/pieces.h"
 #include "lowtide/layout.h"
 #include "lowtide/limit.h"

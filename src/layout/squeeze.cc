@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "graph/lanes.h"
+#include "base/lanes.h"
 #include "layout/core_first.h"
 
 namespace lowtide {

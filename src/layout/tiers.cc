@@ -1,4 +1,4 @@
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/layout.h"
 
 namespace lowtide {

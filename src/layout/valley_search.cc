@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "graph/keys.h"
+#include "base/keys.h"
 #include "layout/reasons.h"
 
 namespace lowtide {

@@ -26,6 +26,13 @@ constexpr std::array kTable = {
     OpFacts{.name = "aten::native_batch_norm",
             .hidden_writes = {.condition = 5, .arguments = kRunningStatistics, .optional = true},
             .result_over = kFirst},
+    // So do these, which are called as a whole in inference mode.
+    OpFacts{.name = "aten::batch_norm",
+            .hidden_writes = {.condition = 5, .arguments = kRunningStatistics, .optional = true}},
+    OpFacts{.name = "aten::instance_norm",
+            .hidden_writes = {.condition = 5, .arguments = kRunningStatistics, .optional = true}},
+    OpFacts{.name = "aten::_batch_norm_impl_index",
+            .hidden_writes = {.condition = 5, .arguments = kRunningStatistics, .optional = true}},
     // While gradients are enabled it hands its backward a workspace in oneDNN's own format.
     // It does not write all of that workspace.
     OpFacts{.name = "aten::mkldnn_rnn_layer",

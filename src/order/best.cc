@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "graph/lanes.h"
+#include "base/lanes.h"
 #include "order/bounds.h"
 #include "order/down_set_search.h"
 #include "order/greedy.h"

@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "graph/keys.h"
+#include "base/keys.h"
 
 namespace lowtide {
 namespace {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "order/bounds.h"
 #include "order/model_lifetimes.h"
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/order.h"
 #include "order/algorithms.h"
 #include "order/best.h"

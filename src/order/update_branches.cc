@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "graph/groups.h"
+#include "base/groups.h"
 #include "order/progress.h"
 
 namespace lowtide {

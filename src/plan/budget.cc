@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "graph/words.h"
+#include "base/words.h"
 
 namespace lowtide {
 namespace {

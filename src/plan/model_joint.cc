@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/words.h"
 #include "graph/reachability.h"
-#include "graph/words.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/verify.h"
 #include "order/algorithms.h"

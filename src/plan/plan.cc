@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "graph/shown_name.h"
-#include "graph/words.h"
+#include "base/shown_name.h"
+#include "base/words.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
@@ -14,8 +14,8 @@
 #include "plan/peak_report.h"
 #include "plan/traded.h"
 #include "rewrite/recompute.h"
-#include "search/regions.h"
-#include "search/trades.h"
+#include "trade/regions.h"
+#include "trade/trades.h"
 
 namespace lowtide {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <span>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/budget.h"
 #include "lowtide/lifetimes.h"
 #include "order/algorithms.h"

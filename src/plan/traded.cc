@@ -5,18 +5,18 @@
 #include <string>
 #include <utility>
 
+#include "base/pareto.h"
 #include "lowtide/lifetimes.h"
 #include "order/algorithms.h"
 #include "order/update_branches.h"
 #include "plan/arrange.h"
 #include "plan/peak_report.h"
 #include "rewrite/recompute.h"
-#include "search/condensed.h"
-#include "search/pareto.h"
-#include "search/trade_bound.h"
-#include "search/trades.h"
-#include "search/turnless.h"
-#include "search/windows.h"
+#include "trade/condensed.h"
+#include "trade/trade_bound.h"
+#include "trade/trades.h"
+#include "trade/turnless.h"
+#include "trade/windows.h"
 
 namespace lowtide {
 namespace {
@@ -103,12 +103,12 @@ class Trading {
       options_.on_progress(found_so_far(pick(so_far)));
     };
     for (const Order& start : starts) {
-      const Replays replays = to_replays(graph_, start);
+      const Reruns reruns = to_reruns(graph_, start);
       if (!bound_) {
         Work work(kBoundSteps);
         work.stop_with(options_.stop);
-        bound_.emplace(graph_, replays, work);
-        if (replays.costs_are_times) step_time_ = replays.total_cost;
+        bound_.emplace(graph_, reruns, work);
+        if (reruns.costs_are_times) step_time_ = reruns.total_cost;
       }
       const auto work_for = [&](std::size_t ops) {
         Work work(trade_steps(ops) / starts.size());
@@ -117,12 +117,12 @@ class Trading {
       };
       Work work = work_for(graph_.num_ops());
       if (options_.on_progress) work.tell(listener);
-      Trades trades = found_in(replays, algorithm, work);
+      Trades trades = found_in(reruns, algorithm, work);
       if (has_several_turns(graph_)) {
         std::vector<Trades> by_window;
-        for (const Window& window : windows_of(replays)) {
-          Work part = work_for(window.replays.num_ops());
-          for (Trade& trade : by_window.emplace_back(found_in(window.replays, algorithm, part))) {
+        for (const Window& window : windows_of(reruns)) {
+          Work part = work_for(window.reruns.num_ops());
+          for (Trade& trade : by_window.emplace_back(found_in(window.reruns, algorithm, part))) {
             trade.runs = window.spread(trade.runs);
           }
         }
@@ -130,28 +130,29 @@ class Trading {
         trades = best_of(std::move(trades));
         Work rest = work_for(graph_.num_ops());
         if (options_.on_progress) rest.tell(listener);
-        if (algorithm.run == auto_trades) trades = polished_without_turn(*bound_, replays, std::move(trades), rest);
+        if (algorithm.run == auto_trades) trades = polished_without_turn(*bound_, reruns, std::move(trades), rest);
       }
-      add(replays, trades);
+      add(reruns, trades);
     }
   }
 
   // The step as it is, and what can be had for running ops again.
-  Trades found_in(const Replays& replays, const TradeAlgorithm& algorithm, Work& work) const {
-    const Condensed condensed = condense(replays);
-    Trades trades = {{.cost = 0, .peak = replays.peak, .runs = each_once(replays)}};
-    for (Trade& trade : algorithm.run(*bound_, condensed.replays, work)) {
+  Trades found_in(const Reruns& reruns, const TradeAlgorithm& algorithm, Work& work) const {
+    const Condensed condensed = condense(reruns);
+    Trades trades = {{.cost = 0, .peak = reruns.peak, .runs = each_once(reruns)}};
+    if (condensed.reruns.num_ops() == 0) return trades;
+    for (Trade& trade : algorithm.run(*bound_, condensed.reruns, work)) {
       trade.runs = condensed.spread(trade.runs);
       trades.push_back(std::move(trade));
     }
     return best_of(std::move(trades));
   }
 
-  void add(const Replays& replays, const Trades& trades) {
+  void add(const Reruns& reruns, const Trades& trades) {
     for (const Trade& trade : trades) {
       if (is_reached(trades_, trade.cost, trade.peak)) continue;
       TradedOrder traded{.cost = trade.cost, .peak = trade.peak, .steps = {}};
-      for (const Run& run : trade.runs) traded.steps.push_back(replays.order[run.op]);
+      for (const Run& run : trade.runs) traded.steps.push_back(reruns.order[run.op]);
       add_point(trades_, std::move(traded));
     }
   }

@@ -42,8 +42,8 @@
 #include "plan/roam_layout.h"
 #include "plan/traded.h"
 #include "raise.h"
-#include "search/trade_bound.h"
-#include "search/trades.h"
+#include "trade/trade_bound.h"
+#include "trade/trades.h"
 #include "watch.h"
 
 namespace nb = nanobind;
@@ -182,7 +182,7 @@ std::vector<std::int64_t> recompute_bounds(const Graph& graph, const std::vector
     const Result<BoundedOrder> best = find_order("best")->run(graph);
     if (!best.ok()) return best.error();
     Work work(trade_steps(graph.num_ops()));
-    const TradeBound bound(graph, to_replays(graph, best->order), work);
+    const TradeBound bound(graph, to_reruns(graph, best->order), work);
     std::vector<std::int64_t> peaks;
     for (const std::int64_t cost : costs) peaks.push_back(bound.least_peak(cost));
     return peaks;

@@ -26,11 +26,11 @@ nb::object make_exception(const Error& error, const char* wrong_file) {
       for (const Culprit& culprit : error.infeasible.culprits)
         culprits.emplace_back(culprit.name, culprit.size.count());
       return nb::module_::import_("lowtide.errors")
-          .attr("InfeasibleError")(message, "bound_bytes"_a = error.infeasible.bound.count(),
+          .attr("InfeasibleError")(message, "code"_a = code, "bound_bytes"_a = error.infeasible.bound.count(),
                                    "step"_a = error.infeasible.step.value(), "culprits"_a = culprits);
     }
     case 4:
-      return nb::module_::import_("lowtide.errors").attr("LimitError")(message);
+      return nb::module_::import_("lowtide.errors").attr("LimitError")(message, "code"_a = code);
     case 6:
       if (error.code == ErrorCode::file_error) {  // two arguments give FileNotFoundError and its like
         return nb::module_::import_("builtins").attr("OSError")(error.system_error, message);

@@ -2,13 +2,15 @@
 //
 // One arena serves all compiled steps of the process. Its addresses never move, so every program can build its tensors
 // once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so programs that share a model
-// also share the memory: the arena is as large as the largest need, not as the sum.
+// also share the memory: the arena is as large as the largest need, not as the sum. A step that pauses is not running:
+// whoever runs meanwhile takes the next turn, and the paused step, whose bytes are gone, can tell.
 //
 //   base                      largest need
 //   |------ program A: 40 MB -----|
 //   |--- program B: 25 MB ---|    .   not the arena's, until a program needs it
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -40,11 +42,16 @@ class Arena {
   // Held while a step runs.
   std::mutex& running() { return running_; }
 
+  // What was in the arena is no longer there from now on; wants `running`. Gives the number of the turn that begins.
+  std::uint64_t take_turn() { return ++turn_; }
+  std::uint64_t turn() const { return turn_; }
+
  private:
   Arena() = default;
 
   AddressRange range_;
   std::mutex running_;
+  std::atomic<std::uint64_t> turn_ = 0;
   std::mutex needs_mutex_;
   std::multiset<std::int64_t> needs_;
   std::int64_t usable_ = 0;

@@ -104,8 +104,18 @@ void empty_arena() {
   const std::unique_lock running(Arena::process().running(), std::try_to_lock);
   if (!running) return;
   const std::int64_t keep = end_of_escaped();
+  Arena::process().take_turn();
   Arena::process().empty_above(keep);
   arena_shrunk_to(ArenaKind::planned, keep);
+}
+
+// What a run calls now and then, if there is anything.
+std::function<void()> with_gil(const py::object& look) {
+  if (look.is_none()) return {};
+  return [&look] {
+    const py::gil_scoped_acquire acquired;
+    look();
+  };
 }
 
 class OpenMeter {
@@ -185,6 +195,7 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("replaces"), py::arg("workspace"), py::arg("grad_mode"), py::arg("leaves_unwritten"),
            py::arg("copies"), py::arg("draws_like"))
       .def("add_output", &Program::add_output)
+      .def("add_pause", &Program::add_pause)
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def(
           "bind",
@@ -197,18 +208,25 @@ PYBIND11_MODULE(_torch, module) {
       .def("overlap", &Program::overlap)
       .def("run", torch::wrap_pybind_function([](Program& self, const py::list& numbers, const py::object& look) {
              self.set_numbers(read_numbers(numbers));
-             std::function<void()> look_with_gil;
-             if (!look.is_none()) {
-               look_with_gil = [&look] {
-                 const py::gil_scoped_acquire acquired;
-                 look();
-               };
-             }
-             self.take_bound();
+             self.take_bound(/*all=*/true);
+             const std::function<void()> look_with_gil = with_gil(look);
              const py::gil_scoped_release released;
              return self.run(look_with_gil);
            }),
            py::arg("numbers"), py::arg("look") = py::none())
+      .def("run_to_pause", torch::wrap_pybind_function([](Program& self, const py::object& look) {
+             self.take_bound(/*all=*/false);
+             const std::function<void()> look_with_gil = with_gil(look);
+             const py::gil_scoped_release released;
+             return self.run_to_pause(look_with_gil);
+           }),
+           py::arg("look") = py::none())
+      .def("can_go_on", &Program::can_go_on)
+      .def("abandon",
+           [](Program& self) {
+             const py::gil_scoped_release released;
+             self.abandon();
+           })
       .def("time_calls", &Program::time_calls)
       .def("close",
            [](Program& self) {

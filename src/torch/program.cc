@@ -98,6 +98,7 @@ void Program::close() {
   std::vector<Buffer> buffers;  // what they hold of the caller's goes when nothing is locked: it takes the GIL
   const std::lock_guard running(Arena::process().running());
   open_ = false;
+  next_call_ = 0;
   calls_.clear();
   values_.clear();
   buffers.swap(buffers_);
@@ -135,17 +136,28 @@ int Program::add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_
 
 int Program::add_call(const c10::OperatorHandle& op, CallSpec spec) {
   bool writes_bound = false;
+  const int index = static_cast<int>(calls_.size());
   for (const int buffer : spec.writes) {
-    at_index(buffers_, buffer).writes += 1;
-    writes_bound |= at_index(buffers_, buffer).kind == BufferKind::bound;
+    Buffer& written = at_index(buffers_, buffer);
+    written.first_write = std::min(written.first_write, index);
+    writes_bound |= written.kind == BufferKind::bound;
   }
   if (spec.draws_like >= 0) at_index(calls_, spec.draws_like).drawn_again = true;
   calls_.push_back({op, std::move(spec), {}, writes_bound});
-  return static_cast<int>(calls_.size()) - 1;
+  return index;
 }
 
 void Program::add_output(int value) {
   outputs_.push_back(value);
+}
+
+void Program::add_pause(int call) {
+  const std::vector<int>& results = at_index(calls_, call).spec.results;
+  const bool made = !results.empty() && results.front() >= 0 &&
+                    at_index(buffers_, at_index(windows_, results.front()).buffer).kind == BufferKind::made;
+  TORCH_CHECK(made, "lowtide: call ", call, " makes nothing for the caller: the step cannot pause there");
+  TORCH_CHECK(pauses_.empty() || pauses_.back() < call, "lowtide: pauses come in the order of their calls");
+  pauses_.push_back(call);
 }
 
 void Program::finish(std::vector<c10::IValue> numbers) {
@@ -246,6 +258,7 @@ void Program::bind(int buffer, CallerTensor tensor, bool transient) {
   Buffer& owner = at_index(buffers_, buffer);
   TORCH_CHECK(owner.kind == BufferKind::bound, "lowtide: buffer ", buffer, " is not one that the caller binds");
   owner.caller = std::move(tensor);
+  owner.bound = at::Tensor();
   owner.transient = transient;
   const at::Tensor& bound = owner.caller.tensor();
   owner.bound_sizes = bound.sizes().vec();
@@ -274,12 +287,13 @@ void Program::mark_written(int buffer) {
 
 Reach Program::reach_of(int buffer) const {
   const Buffer& owner = at_index(buffers_, buffer);
-  if (!owner.caller || owner.reach_begin == owner.reach_end) return {.buffer = buffer};
-  const at::Tensor& bound = owner.caller.tensor();
+  const bool bound_now = owner.caller || owner.bound.defined();  // the batch of a step that has paused
+  if (!bound_now || owner.reach_begin == owner.reach_end) return {.buffer = buffer};
+  const at::Tensor& bound = owner.caller ? owner.caller.tensor() : owner.bound;
   const auto first = reinterpret_cast<std::uintptr_t>(bound.storage().data()) +  // NOLINT: an address to compare
                      static_cast<std::uintptr_t>(first_byte_of(bound));
   return {first + static_cast<std::uintptr_t>(owner.reach_begin), first + static_cast<std::uintptr_t>(owner.reach_end),
-          buffer, owner.writes > 0 || owner.written_later};
+          buffer, owner.first_write != kNeverWritten || owner.written_later};
 }
 
 std::optional<std::pair<int, int>> Program::overlap() {
@@ -293,21 +307,28 @@ std::optional<std::pair<int, int>> Program::overlap() {
   return overlaps_.find(std::move(passing));
 }
 
-void Program::take_bound() {
+void Program::take_bound(bool all) {
   for (const int buffer : bound_) {
     Buffer& owner = at_index(buffers_, buffer);
-    TORCH_CHECK(owner.caller, "lowtide: buffer ", buffer, " was not bound before the step");
+    if (next_call_ > 0 && owner.bound.defined()) continue;
+    TORCH_CHECK(owner.caller || !all, "lowtide: buffer ", buffer, " was not bound before the step");
+    if (!owner.caller) continue;
     owner.bound = owner.caller.tensor();
     if (owner.transient) owner.caller = CallerTensor();
   }
 }
 
 // `parameter.data = other` keeps the tensor and changes what is behind it; torch.utils.swap_tensors changes the tensor.
+bool Program::has_moved(const Buffer& buffer) {
+  return buffer.bound.defined() &&
+         (buffer.bound.storage().unsafeGetStorageImpl() != buffer.storage.unsafeGetStorageImpl() ||
+          buffer.bound.storage_offset() != buffer.bound_offset);
+}
+
 void Program::rebind_moved() {
   for (const int buffer : bound_) {
     Buffer& owner = at_index(buffers_, buffer);
-    if (owner.bound.storage().unsafeGetStorageImpl() != owner.storage.unsafeGetStorageImpl() ||
-        owner.bound.storage_offset() != owner.bound_offset) {
+    if (has_moved(owner)) {
       owner.bound_offset = owner.bound.storage_offset();
       point_at(buffer, owner.bound.storage(), first_byte_of(owner.bound));
     }
@@ -337,63 +358,97 @@ void Program::set_numbers(const std::vector<c10::IValue>& numbers) {
 // ------------------------------------------------------------------------------------------------------------
 
 std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
+  const std::lock_guard running(Arena::process().running());
+  run_until(static_cast<int>(calls_.size()), look);
+  std::vector<at::Tensor> results;
+  results.reserve(outputs_.size());
+  for (const int output : outputs_) results.push_back(given(output));
+  let_go(next_call_);
+  if (times_.running() && stats_.misses == 0 && escapes_.empty()) times_.count_run();
+  return results;
+}
+
+at::Tensor Program::run_to_pause(const std::function<void()>& look) {
+  const std::lock_guard running(Arena::process().running());
+  const auto pause = std::lower_bound(pauses_.begin(), pauses_.end(), next_call_);
+  TORCH_CHECK(pause != pauses_.end(), "lowtide: this step has no other pause");
+  run_until(*pause + 1, look);
+  return given(at_index(calls_, *pause).spec.results.front());
+}
+
+bool Program::can_go_on() const {
+  if (next_call_ == 0 || turn_ != Arena::process().turn()) return false;
+  return std::none_of(bound_.begin(), bound_.end(), [&](int buffer) {
+    const Buffer& owner = at_index(buffers_, buffer);
+    const bool swapped = owner.caller && owner.bound.defined() && !owner.caller.tensor().is_same(owner.bound);
+    return swapped || has_moved(owner);
+  });
+}
+
+void Program::abandon() {
+  const std::lock_guard running(Arena::process().running());
+  let_go(next_call_);
+}
+
+// From the first call, or from where the run has paused, up to `end`. Wants the arena's `running`.
+void Program::run_until(int end, const std::function<void()>& look) {
   TORCH_CHECK(open_ && finished_, "lowtide: this step was closed");
   Lookout lookout(look);
-  const std::lock_guard running(Arena::process().running());
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode no_grad(false);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
-  stats_ = ReplayStats{};
-  escapes_.clear();
-  missed_calls_.clear();
-  failed_call_ = -1;
-  wrote_bound_ = false;
-  memory_fault_.reset();
-  rebind_moved();
-  std::vector<at::Tensor> results;
-  {
-    Replay replay(&stats_, guard_ ? kGuardMargin : 0);
-    torch::jit::Stack stack;
-    int index = 0;
-    const auto abandon = [&] {
-      failed_call_ = std::min(index, static_cast<int>(calls_.size()) - 1);
-      stack.clear();
-      let_go();
-      replay.end_op();
-    };
-    try {
-      if (guard_) guard_->begin_step();
-      for (; index < static_cast<int>(calls_.size()); ++index) {
-        lookout.between_calls();
-        if (!times_.running()) {
-          execute(index, replay, stack);
-          continue;
-        }
-        times_.begin_call();
-        const bool worked = execute(index, replay, stack);
-        times_.end_call(static_cast<std::size_t>(index), worked);
-      }
-      if (guard_) guard_->end_step();
-    } catch (const MemoryFault& fault) {
-      memory_fault_ = fault;
-      abandon();
-      throw;
-    } catch (...) {
-      abandon();
-      throw;
-    }
-    results.reserve(outputs_.size());
-    for (const int output : outputs_) {
-      Window window = at_index(windows_, output);
-      const Buffer& owner = at_index(buffers_, window.buffer);
-      if (owner.kind == BufferKind::bound) window.offset = offset_in_storage(window);
-      results.push_back(make_window(window, owner.storage));
-    }
-    let_go();
+  const bool begins = next_call_ == 0;
+  if (begins) {
+    turn_ = Arena::process().take_turn();
+    stats_ = ReplayStats{};
+    escapes_.clear();
+    missed_calls_.clear();
+    failed_call_ = -1;
+    wrote_bound_ = false;
+    memory_fault_.reset();
+    rebind_moved();
   }
-  if (times_.running() && stats_.misses == 0 && escapes_.empty()) times_.count_run();
-  return results;
+  TORCH_CHECK(turn_ == Arena::process().turn(), "lowtide: another step has run while this one was paused");
+  Replay replay(&stats_, guard_ ? kGuardMargin : 0);
+  torch::jit::Stack stack;
+  int index = next_call_;
+  const auto stop = [&] {
+    failed_call_ = std::min(index, static_cast<int>(calls_.size()) - 1);
+    stack.clear();
+    let_go(failed_call_ + 1);
+    replay.end_op();
+  };
+  try {
+    if (guard_ && begins) guard_->begin_step();
+    for (; index < end; ++index) {
+      lookout.between_calls();
+      if (!times_.running()) {
+        execute(index, replay, stack);
+        continue;
+      }
+      times_.begin_call();
+      const bool worked = execute(index, replay, stack);
+      times_.end_call(static_cast<std::size_t>(index), worked);
+    }
+    if (guard_ && end == static_cast<int>(calls_.size())) guard_->end_step();
+  } catch (const MemoryFault& fault) {
+    memory_fault_ = fault;
+    stop();
+    throw;
+  } catch (...) {
+    stop();
+    throw;
+  }
+  next_call_ = end;
+}
+
+// What the caller gets of a value.
+at::Tensor Program::given(int value) const {
+  Window window = at_index(windows_, value);
+  const Buffer& owner = at_index(buffers_, window.buffer);
+  if (owner.kind == BufferKind::bound) window.offset = offset_in_storage(window);
+  return make_window(window, owner.storage);
 }
 
 void Program::time_calls() {
@@ -521,14 +576,16 @@ void Program::renew(int buffer) {
   note_use_counts();
 }
 
-// After a step, finished or failed: nothing of the step or of the batch is kept alive by the program.
-void Program::let_go() {
+// After a step, finished, failed or abandoned before call `end`: nothing of the step or of the batch is kept alive by
+// the program.
+void Program::let_go(int end) {
+  next_call_ = 0;
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     Buffer& owner = buffers_[b];
     const bool transient = owner.kind == BufferKind::bound && owner.transient;
     if (owner.elsewhere || transient) point_at(static_cast<int>(b), home_storage(owner), 0);
     owner.elsewhere = false;
-    if (owner.writes > 0 && owner.bound.defined() && !owner.bound.is_inference()) {
+    if (owner.first_write < end && owner.bound.defined() && !owner.bound.is_inference()) {
       owner.bound.unsafeGetTensorImpl()->bump_version();  // autograd outside must notice what was written
     }
     owner.bound = at::Tensor();

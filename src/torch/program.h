@@ -13,6 +13,16 @@
 // Views are not calls: a view is just another value of the same buffer. So a step costs one dispatcher call per
 // operator that computes, with its arguments already on the shelf; only the numbers that changed since the last step
 // are set again.
+//
+// A run may pause behind calls whose results the caller needs before it can say how, or whether, the step goes on:
+//
+//   run_to_pause       run_to_pause       run
+//   |--- calls --- pause --- calls --- pause --- calls ---|
+//                    |                   |
+//                 a value             a value           outputs
+//
+// While it is paused the program does not have the arena to itself. If another one has run there, or a tensor that was
+// bound has moved, it cannot go on. It then has to be abandoned, like one that the caller has no more use for.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,6 +31,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,6 +92,9 @@ class Program {
 
   void add_output(int value);
 
+  // The run can pause behind this call, whose first result must be one that is made for the caller.
+  void add_pause(int call);
+
   // After the last call: `numbers` are the first step's.
   void finish(std::vector<c10::IValue> numbers);
 
@@ -101,13 +115,24 @@ class Program {
   // Two bound buffers that share bytes which the step writes, as they are bound now. Wants the GIL.
   std::optional<std::pair<int, int>> overlap();
 
-  // Right before each run, with the GIL: looks at what is behind the bound objects now.
-  void take_bound();
+  // Right before each run, or part of one, with the GIL: looks at what is behind the bound objects now. `all`: nothing
+  // may be unbound any more. A step up to a pause needs only what its calls use.
+  void take_bound(bool all);
 
-  // Runs the step on this thread. Throws what the failing operator throws; `failed_call()` then says where, and
-  // everything that is not the caller's is let go. `look`, if there is one, is called between two calls, at most every
-  // 50 ms: what it throws stops the step before the call that `failed_call()` then names.
+  // Runs the step on this thread, or what is left of one that has paused. Throws what the failing operator throws;
+  // `failed_call()` then says where, and everything that is not the caller's is let go. `look`, if there is one, is
+  // called between two calls, at most every 50 ms: what it throws stops the step before the call that `failed_call()`
+  // then names.
   std::vector<at::Tensor> run(const std::function<void()>& look);
+
+  // The same up to the next pause: gives the result of that call.
+  at::Tensor run_to_pause(const std::function<void()>& look);
+
+  // Whether it has paused, and all that it had then is where it was. Wants the GIL.
+  bool can_go_on() const;
+
+  // Lets go of a run that has paused. What it has written of the caller's stays written.
+  void abandon();
 
   // From now on, until enough runs have gone as planned: takes the time of each call. Not with a memory guard, which
   // takes time itself.
@@ -130,6 +155,7 @@ class Program {
   const std::vector<int>& missed_calls() const { return missed_calls_; }
 
  private:
+  static constexpr int kNeverWritten = std::numeric_limits<int>::max();
   struct Buffer {
     BufferKind kind = BufferKind::planned;
     std::int64_t bytes = 0;
@@ -143,8 +169,8 @@ class Program {
     at::ScalarType bound_dtype = at::ScalarType::Undefined;
     std::int64_t bound_offset = 0;
     bool transient = false;
-    bool elsewhere = false;  // planned, but the last request for it was served by ordinary allocation
-    int writes = 0;          // calls that write it
+    bool elsewhere = false;           // planned, but the last request for it was served by ordinary allocation
+    int first_write = kNeverWritten;  // the first call that writes it
     bool written_later = false;
     std::int64_t first_byte = 0;   // of what its values look at: offsets of windows count from there
     std::int64_t reach_begin = 0;  // of all its values, in bytes from there
@@ -174,17 +200,20 @@ class Program {
   at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
   std::int64_t offset_in_storage(const Window& window) const;
   void point_at(int buffer, c10::Storage storage, std::int64_t first_byte);
+  static bool has_moved(const Buffer& buffer);
   void rebind_moved();
   void build_stack(Call& call);
   void guard_call(const Call& call);
   void renew(int buffer);
+  void run_until(int end, const std::function<void()>& look);
   bool execute(int index, Replay& replay, torch::jit::Stack& stack);
+  at::Tensor given(int value) const;
   void take_result(int index, const c10::IValue& result, std::size_t* position);
   bool is_held_outside(int buffer) const;
   bool keep_apart(const Call& call);
   bool is_done_already(const Call& call, bool apart) const;
   void end_life(int index, int buffer);
-  void let_go();
+  void let_go(int end);
   void note_use_counts();
   Reach reach_of(int buffer) const;
 
@@ -198,6 +227,7 @@ class Program {
   std::vector<std::size_t> own_uses_;  // how often each value's tensor is referred to by this program itself
   std::vector<Call> calls_;
   std::vector<int> outputs_;
+  std::vector<int> pauses_;  // calls, in their order
   std::vector<int> bound_;
   std::vector<c10::IValue> numbers_;
   std::vector<std::vector<NumberUse>> number_uses_;
@@ -205,6 +235,8 @@ class Program {
   CallTimes times_;
   Overlaps overlaps_;
 
+  int next_call_ = 0;       // where a run that has paused goes on; 0 if there is none
+  std::uint64_t turn_ = 0;  // of the arena, which it then had
   int failed_call_ = -1;
   bool wrote_bound_ = false;
   std::optional<MemoryFault> memory_fault_;

@@ -2,7 +2,7 @@
 #include <tuple>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "lowtide/verify.h"
 #include "verify/occupancy.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "verify/form.h"
 #include "verify/occupancy.h"
 

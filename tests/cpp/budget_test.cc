@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/words.h"
 #include "gmock/gmock.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 
 namespace lowtide {

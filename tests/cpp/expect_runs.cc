@@ -12,9 +12,9 @@
 
 namespace lowtide {
 
-void expect_right(const Graph& graph, const Replays& replays, const Trade& trade) {
+void expect_right(const Graph& graph, const Reruns& reruns, const Trade& trade) {
   std::vector<OpId> steps;
-  for (const Run& run : trade.runs) steps.push_back(replays.order[run.op]);
+  for (const Run& run : trade.runs) steps.push_back(reruns.order[run.op]);
   const Rewritten rewritten = unwrap(run_again(graph, steps));
   Arranged arranged =
       unwrap(arrange(rewritten.graph, "best", {first_to_last(rewritten.graph.num_ops()), Bytes(0)}, "greedy_by_size"));
@@ -25,7 +25,7 @@ void expect_right(const Graph& graph, const Replays& replays, const Trade& trade
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
   std::uint64_t time = 0;
   for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) time += graph.op(id).cost.count();
-  if (replays.costs_are_times) {
+  if (reruns.costs_are_times) {
     EXPECT_EQ(plan.time.count(), time + static_cast<std::uint64_t>(trade.cost));
   }
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "lowtide/graph.h"
-#include "search/trades.h"
+#include "trade/trades.h"
 
 namespace lowtide {
 
 // The graph rewritten for these runs has the stated peak and time, and its plan is right.
-void expect_right(const Graph& graph, const Replays& replays, const Trade& trade);
+void expect_right(const Graph& graph, const Reruns& reruns, const Trade& trade);
 
 }  // namespace lowtide

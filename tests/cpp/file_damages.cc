@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "graph/words.h"
+#include "base/words.h"
 
 namespace lowtide {
 namespace {

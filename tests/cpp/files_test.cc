@@ -6,8 +6,8 @@
 #include <random>
 #include <string>
 
+#include "base/words.h"
 #include "gmock/gmock.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/verify.h"
 #include "random_graph.h"

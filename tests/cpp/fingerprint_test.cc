@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "gtest/gtest.h"
 #include "random_graph.h"
 #include "unwrap.h"

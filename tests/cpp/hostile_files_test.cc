@@ -11,10 +11,10 @@
 #include <random>
 #include <string>
 
+#include "base/words.h"
 #include "counted_memory.h"
 #include "file_damages.h"
 #include "full_size.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/files.h"
 #include "lowtide/plan.h"

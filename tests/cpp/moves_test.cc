@@ -1,4 +1,4 @@
-#include "search/moves.h"
+#include "trade/moves.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +12,8 @@
 #include "order/algorithms.h"
 #include "random_graph.h"
 #include "rewrite/recompute.h"
-#include "search/drops.h"
-#include "search/price_cuts.h"
+#include "trade/drops.h"
+#include "trade/price_cuts.h"
 #include "training_graph.h"
 #include "unwrap.h"
 
@@ -33,18 +33,18 @@ TEST(PeakTree, Ranges) {
 }
 
 // Of the rewritten graph: by other code than that of any search.
-std::int64_t peak_of_runs(const Graph& graph, const Replays& replays, const Runs& runs) {
+std::int64_t peak_of_runs(const Graph& graph, const Reruns& reruns, const Runs& runs) {
   std::vector<OpId> steps;
-  for (const auto& [op, again] : runs) steps.push_back(replays.order[op]);
+  for (const auto& [op, again] : runs) steps.push_back(reruns.order[op]);
   const Rewritten rewritten = unwrap(run_again(graph, steps));
   return static_cast<std::int64_t>(
       unwrap(lifetimes(rewritten.graph, first_to_last(rewritten.graph.num_ops()))).peak.count());
 }
 
-std::vector<Unit> repeatable_units(const Replays& replays) {
+std::vector<Unit> repeatable_units(const Reruns& reruns) {
   std::vector<Unit> units;
-  for (Unit unit = 0; unit < replays.num_units(); ++unit) {
-    if (replays.repeatable[unit]) units.push_back(unit);
+  for (Unit unit = 0; unit < reruns.num_units(); ++unit) {
+    if (reruns.repeatable[unit]) units.push_back(unit);
   }
   return units;
 }
@@ -55,34 +55,34 @@ struct Place {
 };
 
 // Where a unit may run again, from `from` on: behind its first run, and while what it reads is there.
-std::optional<Place> random_place(const Replays& replays, std::span<const Unit> units, Position from,
+std::optional<Place> random_place(const Reruns& reruns, std::span<const Unit> units, Position from,
                                   std::mt19937_64& random) {
   if (units.empty()) return std::nullopt;
   const Unit unit = units[random() % units.size()];
-  const Position first = std::max(from, replays.members[unit].back() + 1);
-  if (first == replays.num_ops()) return std::nullopt;
-  const auto slot = static_cast<Position>(first + random() % (replays.num_ops() - first));
-  if (slot > replays.until[unit]) return std::nullopt;
+  const Position first = std::max(from, reruns.members[unit].back() + 1);
+  if (first == reruns.num_ops()) return std::nullopt;
+  const auto slot = static_cast<Position>(first + random() % (reruns.num_ops() - first));
+  if (slot > reruns.until[unit]) return std::nullopt;
   return Place{unit, slot};
 }
 
 void expect_exact(const Graph& graph, std::span<const OpId> order, int moves, std::mt19937_64& random) {
-  const Replays replays = to_replays(graph, order);
-  const std::vector<Unit> units = repeatable_units(replays);
-  Choice choice = keep_all(replays);
-  for (const Item item : replays.candidates) choice[item] = random() % 3 == 0 ? Fate::dropped : choice[item];
-  Dropping dropping(replays);
-  Moves changing(replays, needed_runs(replays, dropping.runs_of(choice)));
-  ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs()));
+  const Reruns reruns = to_reruns(graph, order);
+  const std::vector<Unit> units = repeatable_units(reruns);
+  Choice choice = keep_all(reruns);
+  for (const Item item : reruns.candidates) choice[item] = random() % 3 == 0 ? Fate::dropped : choice[item];
+  Dropping dropping(reruns);
+  Moves changing(reruns, needed_runs(reruns, dropping.runs_of(choice)));
+  ASSERT_EQ(changing.peak(), peak_of_runs(graph, reruns, changing.runs()));
   for (int i = 0; i < moves; ++i) {
-    const std::optional<Place> place = random_place(replays, units, 0, random);
+    const std::optional<Place> place = random_place(reruns, units, 0, random);
     if (!place) continue;
     const std::int64_t before = changing.peak();
     const std::int64_t cost = changing.cost();
     const bool there = changing.runs_again(place->unit, place->slot);
     there ? changing.remove(place->unit, place->slot) : changing.add(place->unit, place->slot);
-    ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs())) << "move " << i;
-    ASSERT_EQ(changing.cost() - cost, (there ? -1 : 1) * replays.unit_cost[place->unit]);
+    ASSERT_EQ(changing.peak(), peak_of_runs(graph, reruns, changing.runs())) << "move " << i;
+    ASSERT_EQ(changing.cost() - cost, (there ? -1 : 1) * reruns.unit_cost[place->unit]);
     if (random() % 2 == 0) continue;
     there ? changing.add(place->unit, place->slot) : changing.remove(place->unit, place->slot);
     ASSERT_EQ(changing.peak(), before);
@@ -112,47 +112,47 @@ TEST(Moves, PutBackBeforeAnEarlyOp) {
   for (std::size_t i = 1; i < kEarly; ++i) makers.push_back({128, {i - 1}});
   for (std::size_t i = kEarly; i-- > 0;) makers.push_back({8, {i, makers.size() - 1}});
   const Graph graph = graph_of(makers);
-  const Replays replays = to_replays(graph, first_to_last(graph.num_ops()));
+  const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
   constexpr Position kSlot = 5;
-  ASSERT_LT(kSlot, replays.turn);
-  Runs runs = each_once(replays);
+  ASSERT_LT(kSlot, reruns.turn);
+  Runs runs = each_once(reruns);
   runs.insert(runs.begin() + kSlot, {0, true});
-  Moves moves(replays, runs);
-  const Unit first = replays.unit[0];
+  Moves moves(reruns, runs);
+  const Unit first = reruns.unit[0];
   moves.remove(first, kSlot);
-  const auto last = static_cast<Position>(replays.num_ops() - 1);
-  for (Position op = 1; op < kEarly - 1; ++op) moves.add(replays.unit[op], last);
+  const auto last = static_cast<Position>(reruns.num_ops() - 1);
+  for (Position op = 1; op < kEarly - 1; ++op) moves.add(reruns.unit[op], last);
   moves.add(first, kSlot);
   EXPECT_TRUE(moves.runs_again(first, kSlot));
-  EXPECT_EQ(moves.peak(), peak_of_runs(graph, replays, moves.runs()));
-  for (Position op = 1; op < kEarly - 1; ++op) moves.remove(replays.unit[op], last);
+  EXPECT_EQ(moves.peak(), peak_of_runs(graph, reruns, moves.runs()));
+  for (Position op = 1; op < kEarly - 1; ++op) moves.remove(reruns.unit[op], last);
   EXPECT_EQ(moves.runs(), runs);
-  EXPECT_EQ(moves.peak(), Evaluation(replays).of(runs).peak);
+  EXPECT_EQ(moves.peak(), Evaluation(reruns).of(runs).peak);
 }
 
 // Moves from a state in the middle of the front: add or remove one unit, read the peak, and take it back.
 TEST(Moves, AreFast) {
   const std::size_t ops = full_size() ? 15000 : 3000;
   const Graph graph = training_graph(ops);
-  const Replays replays = to_replays(graph, first_to_last(ops));
+  const Reruns reruns = to_reruns(graph, first_to_last(ops));
   Work work = Work::unlimited();
-  Choice choice = choices_by_price(replays, work).back();
-  Dropping dropping(replays);
-  Moves changing(replays, needed_runs(replays, dropping.runs_of(choice)));
-  const std::vector<Unit> units = repeatable_units(replays);
+  Choice choice = choices_by_price(reruns, work).back();
+  Dropping dropping(reruns);
+  Moves changing(reruns, needed_runs(reruns, dropping.runs_of(choice)));
+  const std::vector<Unit> units = repeatable_units(reruns);
   std::mt19937_64 random(4);
   for (int i = 0; i < (full_size() ? 1000 : 100); ++i) {
-    const std::optional<Place> place = random_place(replays, units, replays.turn, random);
+    const std::optional<Place> place = random_place(reruns, units, reruns.turn, random);
     if (!place || changing.runs_again(place->unit, place->slot)) continue;
     changing.add(place->unit, place->slot);
     if (i % 10 == 0) {
-      ASSERT_EQ(changing.peak(), peak_of_runs(graph, replays, changing.runs()));
+      ASSERT_EQ(changing.peak(), peak_of_runs(graph, reruns, changing.runs()));
     }
     changing.remove(place->unit, place->slot);
   }
   std::vector<Place> places;
   while (places.size() < 100'000) {
-    const std::optional<Place> place = random_place(replays, units, replays.turn, random);
+    const std::optional<Place> place = random_place(reruns, units, reruns.turn, random);
     if (place) places.push_back(*place);
   }
   std::int64_t seen = 0;

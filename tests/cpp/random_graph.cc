@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "base/words.h"
 #include "graph/dependencies.h"
-#include "graph/words.h"
 #include "unwrap.h"
 
 namespace lowtide {

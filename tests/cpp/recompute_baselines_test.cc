@@ -5,28 +5,28 @@
 #include <string>
 #include <tuple>
 
+#include "base/words.h"
 #include "expect_runs.h"
 #include "full_size.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/order.h"
 #include "order/algorithms.h"
 #include "random_graph.h"
-#include "search/checkmate.h"
-#include "search/condensed.h"
-#include "search/trades.h"
 #include "small_steps.h"
+#include "trade/checkmate.h"
+#include "trade/condensed.h"
+#include "trade/trades.h"
 #include "training_graph.h"
 #include "unwrap.h"
 
 namespace lowtide {
 namespace {
 
-Trades trades_of(const Graph& graph, const Replays& replays, std::string_view name, std::uint64_t steps) {
+Trades trades_of(const Graph& graph, const Reruns& reruns, std::string_view name, std::uint64_t steps) {
   Work work(steps);
   Work enough = Work::unlimited();
-  const Condensed condensed = condense(replays);
-  Trades trades = unwrap(find_trades(name)).run(TradeBound(graph, replays, enough), condensed.replays, work);
+  const Condensed condensed = condense(reruns);
+  Trades trades = unwrap(find_trades(name)).run(TradeBound(graph, reruns, enough), condensed.reruns, work);
   for (Trade& trade : trades) trade.runs = condensed.spread(trade.runs);
   return trades;
 }
@@ -35,10 +35,10 @@ class Baselines : public ::testing::TestWithParam<std::string> {
  protected:
   // All trades are real, and none is beaten by another.
   void expect_right_trades(const Graph& graph, std::span<const OpId> order, std::uint64_t steps) const {
-    const Replays replays = to_replays(graph, order);
-    const Trades trades = trades_of(graph, replays, GetParam(), steps);
+    const Reruns reruns = to_reruns(graph, order);
+    const Trades trades = trades_of(graph, reruns, GetParam(), steps);
     for (std::size_t i = 0; i < trades.size(); ++i) {
-      expect_right(graph, replays, trades[i]);
+      expect_right(graph, reruns, trades[i]);
       if (i > 0) {
         EXPECT_LT(trades[i - 1].cost, trades[i].cost);
         EXPECT_GT(trades[i - 1].peak, trades[i].peak);
@@ -61,8 +61,8 @@ TEST_P(Baselines, TrainingSteps) {
   for (const std::size_t ops : {100u, 300u, 600u}) {
     const Graph graph = training_graph(ops);
     expect_right_trades(graph, first_to_last(ops), 300'000'000);
-    const Replays replays = to_replays(graph, first_to_last(ops));
-    EXPECT_LT(trades_of(graph, replays, GetParam(), 300'000'000).back().peak, replays.peak) << ops << " ops";
+    const Reruns reruns = to_reruns(graph, first_to_last(ops));
+    EXPECT_LT(trades_of(graph, reruns, GetParam(), 300'000'000).back().peak, reruns.peak) << ops << " ops";
   }
 }
 
@@ -71,9 +71,9 @@ TEST_P(Baselines, NeverBetterThanAnyPlan) {
   const int steps = full_size() ? 1000 : 60;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = small_step(random);
-    const Replays replays = to_replays(graph, unwrap(unwrap(find_order("best")).run(graph)).order);
-    for (const Trade& trade : trades_of(graph, replays, GetParam(), 50'000'000)) {
-      expect_right(graph, replays, trade);
+    const Reruns reruns = to_reruns(graph, unwrap(unwrap(find_order("best")).run(graph)).order);
+    for (const Trade& trade : trades_of(graph, reruns, GetParam(), 50'000'000)) {
+      expect_right(graph, reruns, trade);
       const std::optional<std::int64_t> least = least_cost_within(graph, trade.peak);
       ASSERT_TRUE(least) << "step " << i;
       EXPECT_GE(trade.cost, *least) << "step " << i;
@@ -127,9 +127,9 @@ bool is_within(const Trades& trades, std::int64_t cost, std::int64_t peak) {
 // 12 to 17, and 10 bytes are made: 90.
 TEST(Chen, GroupsOfAChain) {
   const Graph graph = deep_chain();
-  const Replays replays = to_replays(graph, first_to_last(graph.num_ops()));
-  ASSERT_EQ(replays.peak, 190);
-  const Trades trades = trades_of(graph, replays, "chen", 1'000'000'000);
+  const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
+  ASSERT_EQ(reruns.peak, 190);
+  const Trades trades = trades_of(graph, reruns, "chen", 1'000'000'000);
   const auto found = std::ranges::find(trades, 10, &Trade::cost);
   ASSERT_NE(found, trades.end());
   EXPECT_EQ(found->peak, 90);
@@ -138,26 +138,26 @@ TEST(Chen, GroupsOfAChain) {
 // What is best for a chain is no worse than what is usual.
 TEST(Rotor, AsGoodAsGroupsOfAChain) {
   const Graph graph = deep_chain();
-  const Replays replays = to_replays(graph, first_to_last(graph.num_ops()));
-  const Trades trades = trades_of(graph, replays, "rotor", 1'000'000'000);
-  for (const Trade& other : trades_of(graph, replays, "chen", 1'000'000'000)) {
+  const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
+  const Trades trades = trades_of(graph, reruns, "rotor", 1'000'000'000);
+  for (const Trade& other : trades_of(graph, reruns, "chen", 1'000'000'000)) {
     EXPECT_TRUE(is_within(trades, other.cost, other.peak)) << other.cost << " " << other.peak;
   }
 }
 
 TEST(Dtr, RunsNothingAgainWhereAllFits) {
   const Graph graph = deep_chain();
-  const Replays replays = to_replays(graph, first_to_last(graph.num_ops()));
-  const Trades trades = trades_of(graph, replays, "dtr", 1'000'000'000);
+  const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
+  const Trades trades = trades_of(graph, reruns, "dtr", 1'000'000'000);
   ASSERT_FALSE(trades.empty());
   EXPECT_EQ(trades.front().cost, 0);
-  EXPECT_EQ(trades.front().peak, replays.peak);
-  EXPECT_LE(trades.back().peak, replays.peak / 2);
+  EXPECT_EQ(trades.front().peak, reruns.peak);
+  EXPECT_LE(trades.back().peak, reruns.peak / 2);
 }
 
 // The least cost with which the first runs come in the given order and no more than `budget` is held, where before each
 // first run units run again from the first to the last, each once at most. Tries all; no op works in place.
-std::optional<std::int64_t> least_cost_in_stages(const Replays& r, std::int64_t budget) {
+std::optional<std::int64_t> least_cost_in_stages(const Reruns& r, std::int64_t budget) {
   using State = std::tuple<Position, Unit, std::uint32_t>;  // next first run, first unit that may run again, held
   using Entry = std::pair<std::int64_t, State>;
   const auto mask = [](std::span<const Item> items) {
@@ -207,15 +207,15 @@ TEST(Checkmate, LeastCostInTheGivenOrder) {
   int compared = 0;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = small_step(random).without_reuses();
-    const Replays replays = to_replays(graph, first_to_last(graph.num_ops()));
-    if (replays.num_units() < replays.num_ops()) continue;  // something is in place
-    for (std::int64_t budget = 20; budget <= replays.peak; budget += 10) {
+    const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
+    if (reruns.num_units() < reruns.num_ops()) continue;  // something is in place
+    for (std::int64_t budget = 20; budget <= reruns.peak; budget += 10) {
       Work work = Work::unlimited();
-      const std::optional<Runs> runs = checkmate_within(replays, budget, work);
-      const std::optional<std::int64_t> least = least_cost_in_stages(replays, budget);
+      const std::optional<Runs> runs = checkmate_within(reruns, budget, work);
+      const std::optional<std::int64_t> least = least_cost_in_stages(reruns, budget);
       ASSERT_EQ(runs.has_value(), least.has_value()) << "step " << i << ", budget " << budget;
       if (!runs) continue;
-      const Outcome outcome = Evaluation(replays).of(*runs);
+      const Outcome outcome = Evaluation(reruns).of(*runs);
       EXPECT_EQ(outcome.cost, *least) << "step " << i << ", budget " << budget;
       EXPECT_LE(outcome.peak, budget) << "step " << i;
       compared += *least > 0 ? 1 : 0;

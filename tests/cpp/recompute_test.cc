@@ -5,21 +5,21 @@
 #include <stop_token>
 #include <string>
 
+#include "base/words.h"
 #include "expect_runs.h"
 #include "full_size.h"
 #include "gmock/gmock.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
 #include "makers.h"
 #include "order/algorithms.h"
 #include "random_graph.h"
-#include "search/condensed.h"
-#include "search/drops.h"
-#include "search/trade_bound.h"
-#include "search/trades.h"
 #include "small_steps.h"
+#include "trade/condensed.h"
+#include "trade/drops.h"
+#include "trade/trade_bound.h"
+#include "trade/trades.h"
 #include "training_graph.h"
 #include "unwrap.h"
 
@@ -28,7 +28,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The picture of replays.h.
+// The picture of reruns.h.
 Graph chain() {
   return graph_of(std::vector<Maker>{{100}, {60, {0}}, {10, {1}}, {10, {2}}, {10, {1, 3}}, {10, {0, 4}}});
 }
@@ -40,13 +40,13 @@ std::string text(const Runs& runs) {
   return all;
 }
 
-TEST(Replays, Chain) {
+TEST(Reruns, Chain) {
   const Graph graph = chain();
-  const Replays replays = to_replays(graph, first_to_last(6));
-  ASSERT_EQ(replays.turn, 3u);
-  Choice choice = keep_all(replays);
+  const Reruns reruns = to_reruns(graph, first_to_last(6));
+  ASSERT_EQ(reruns.turn, 3u);
+  Choice choice = keep_all(reruns);
   choice[1] = Fate::dropped;
-  Dropping dropping(replays);
+  Dropping dropping(reruns);
   EXPECT_EQ(text(dropping.runs_of(choice)), "0 1 2 3 1' 4 5");
   choice[0] = Fate::dropped;
   EXPECT_EQ(text(dropping.runs_of(choice)), "0 1 2 3 0' 1' 4 5");
@@ -82,22 +82,22 @@ TEST(Recompute, InPlace) {
 }
 
 // By a random choice of what is dropped: what the search expects is what the rewritten graph needs, and a right plan.
-Trade random_trade(const Replays& replays, std::mt19937_64& random) {
-  Choice choice = keep_all(replays);
-  for (const Item item : replays.candidates) choice[item] = static_cast<Fate>(random() % 2);
-  Dropping dropping(replays);
-  const Runs runs = needed_runs(replays, dropping.runs_of(choice));
-  const Outcome outcome = Evaluation(replays).of(runs);
+Trade random_trade(const Reruns& reruns, std::mt19937_64& random) {
+  Choice choice = keep_all(reruns);
+  for (const Item item : reruns.candidates) choice[item] = static_cast<Fate>(random() % 2);
+  Dropping dropping(reruns);
+  const Runs runs = needed_runs(reruns, dropping.runs_of(choice));
+  const Outcome outcome = Evaluation(reruns).of(runs);
   return {outcome.cost, outcome.peak, runs};
 }
 
 void expect_as_evaluated(const Graph& graph, std::span<const OpId> order, std::mt19937_64& random) {
-  const Replays replays = to_replays(graph, order);
-  expect_right(graph, replays, random_trade(replays, random));
-  const Condensed condensed = condense(replays);
-  Trade trade = random_trade(condensed.replays, random);
+  const Reruns reruns = to_reruns(graph, order);
+  expect_right(graph, reruns, random_trade(reruns, random));
+  const Condensed condensed = condense(reruns);
+  Trade trade = random_trade(condensed.reruns, random);
   trade.runs = condensed.spread(trade.runs);
-  expect_right(graph, replays, trade);
+  expect_right(graph, reruns, trade);
 }
 
 TEST(Recompute, NeedsWhatTheSearchExpects) {
@@ -130,13 +130,13 @@ TEST(Condensed, ARowOfOpsThatNoTradeConcernsIsOne) {
   unwrap(builder.add_op({.name = "v", .reads = {read(u)}, .writes = {v}, .cost = Nanos(1)}));
   unwrap(builder.add_op({.name = "d", .reads = {read(c), read(a)}, .writes = {d}, .cost = Nanos(5)}));
   const Graph graph = unwrap(std::move(builder).build());
-  const Replays replays = to_replays(graph, first_to_last(6));
-  const Condensed condensed = condense(replays);
-  ASSERT_EQ(condensed.replays.num_ops(), 5u);
+  const Reruns reruns = to_reruns(graph, first_to_last(6));
+  const Condensed condensed = condense(reruns);
+  ASSERT_EQ(condensed.reruns.num_ops(), 5u);
   EXPECT_THAT(condensed.stands_for[3], ElementsAre(3u, 4u));
-  EXPECT_EQ(condensed.replays.cost[3], 2);
-  EXPECT_EQ(condensed.replays.workspace[3], 60);
-  EXPECT_EQ(condensed.replays.num_items(), 4u);
+  EXPECT_EQ(condensed.reruns.cost[3], 2);
+  EXPECT_EQ(condensed.reruns.workspace[3], 60);
+  EXPECT_EQ(condensed.reruns.num_items(), 4u);
   EXPECT_EQ(condensed.spread({{3, false}, {0, true}, {4, false}}),
             (Runs{{3, false}, {4, false}, {0, true}, {5, false}}));
 }
@@ -149,14 +149,14 @@ TEST(Recompute, EveryPlanOfSmallSteps) {
   for (int i = 0; i < steps; ++i) {
     const Graph graph = small_step(random);
     const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
-    const Replays replays = to_replays(graph, order);
+    const Reruns reruns = to_reruns(graph, order);
     Work work = Work::unlimited();
-    const TradeBound bound(graph, replays, work);
+    const TradeBound bound(graph, reruns, work);
     Work search(20'000'000);
-    const Trades trades = auto_trades(bound, replays, search);
+    const Trades trades = auto_trades(bound, reruns, search);
     ASSERT_FALSE(trades.empty());
     SCOPED_TRACE(::testing::Message() << "step " << i);
-    compare_with_every_plan(graph, bound, trades, replays.peak, compared);
+    compare_with_every_plan(graph, bound, trades, reruns.peak, compared);
     if (HasFailure()) return;
   }
   EXPECT_GE(compared.best, compared.points * 9 / 10) << "best trades of " << compared.points;
@@ -194,6 +194,20 @@ void expect_lawful(const Graph& graph, std::size_t budgets) {
     EXPECT_LE(made.time, latency);
     EXPECT_LE(made.peak.count(), peak) << "more time gives a larger plan";
     peak = made.peak.count();
+  }
+}
+
+TEST(Recompute, AStepWithoutOpsIsRefusedIfItDoesNotFit) {
+  GraphBuilder builder;
+  unwrap(builder.add_buffer({.size = Bytes(512), .residence = Residence::resident, .initial = true}));
+  const Graph graph = unwrap(std::move(builder).build());
+  for (const std::string_view recompute : {"auto", "greedy", "chen", "rotor", "checkmate", "dtr"}) {
+    PlanOptions options;
+    options.recompute = recompute;
+    options.memory_budget = Bytes(511);
+    EXPECT_EQ(plan(graph, options).error().code, ErrorCode::memory_infeasible) << recompute;
+    options.memory_budget = Bytes(512);
+    EXPECT_TRUE(plan(graph, options).ok()) << recompute;
   }
 }
 

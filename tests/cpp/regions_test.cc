@@ -1,13 +1,13 @@
 // What the regions of a graph ask for is dropped and made again, whatever the budget.
-#include "search/regions.h"
+#include "trade/regions.h"
 
 #include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/words.h"
 #include "full_size.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/plan.h"
 #include "makers.h"

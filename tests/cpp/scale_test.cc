@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/words.h"
 #include "full_size.h"
 #include "graph/dependencies.h"
-#include "graph/words.h"
 #include "gtest/gtest.h"
 #include "lowtide/files.h"
 #include "lowtide/layout.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/words.h"
 #include "graph/dependencies.h"
-#include "graph/words.h"
 #include "rewrite/repeats.h"
 #include "unwrap.h"
 

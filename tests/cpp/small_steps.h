@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "lowtide/graph.h"
-#include "search/trade_bound.h"
+#include "trade/trade_bound.h"
 
 namespace lowtide {
 

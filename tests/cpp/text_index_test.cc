@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "gtest/gtest.h"
 
 namespace lowtide {

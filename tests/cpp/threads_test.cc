@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/parallel.h"
+#include "base/parallel.h"
 #include "graph/reachability.h"
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"

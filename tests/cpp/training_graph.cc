@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/words.h"
+#include "base/words.h"
 #include "unwrap.h"
 
 namespace lowtide {

@@ -1,4 +1,4 @@
-#include "search/windows.h"
+#include "trade/windows.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,12 +14,12 @@
 #include "plan/traded.h"
 #include "random_graph.h"
 #include "sanitized.h"
-#include "search/condensed.h"
-#include "search/drops.h"
-#include "search/moves.h"
-#include "search/trade_bound.h"
-#include "search/turnless.h"
 #include "small_steps.h"
+#include "trade/condensed.h"
+#include "trade/drops.h"
+#include "trade/moves.h"
+#include "trade/trade_bound.h"
+#include "trade/turnless.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -48,22 +48,22 @@ Graph micro_batches(std::size_t count) {
 // The picture of windows.h. At the turn 384 bytes are saved.
 TEST(Windows, MicroBatches) {
   const Graph graph = micro_batches(2);
-  const Replays step = to_replays(graph, first_to_last(graph.num_ops()));
+  const Reruns step = to_reruns(graph, first_to_last(graph.num_ops()));
   const std::vector<Window> windows = windows_of(step);
   ASSERT_THAT(windows, SizeIs(2));
   EXPECT_EQ(windows[0].begin, 0u);
   EXPECT_EQ(windows[0].end, windows[1].begin);
   EXPECT_EQ(windows[1].end, 12u);
   for (const Window& window : windows) {
-    EXPECT_EQ(window.begin + window.replays.turn - 1, window.begin == 0 ? 3u : 9u);
-    EXPECT_EQ(window.replays.peak, step.peak);
-    EXPECT_THAT(window.replays.candidates, SizeIs(3));
+    EXPECT_EQ(window.begin + window.reruns.turn - 1, window.begin == 0 ? 3u : 9u);
+    EXPECT_EQ(window.reruns.peak, step.peak);
+    EXPECT_THAT(window.reruns.candidates, SizeIs(3));
   }
 }
 
 TEST(Windows, OneTurnIsOneWindow) {
   const Graph graph = micro_batches(1);
-  EXPECT_THAT(windows_of(to_replays(graph, first_to_last(graph.num_ops()))), SizeIs(0));
+  EXPECT_THAT(windows_of(to_reruns(graph, first_to_last(graph.num_ops()))), SizeIs(0));
 }
 
 // What runs again in the windows together needs what it needs in each.
@@ -72,18 +72,18 @@ TEST(Windows, AddUp) {
   int cut = 0;
   for (int i = 0; i < (kSanitized ? 500 : 3'000); ++i) {
     const Graph graph = i % 20 == 0 ? micro_batches(2 + random() % 4) : two_small_turns(random);
-    const Replays step = to_replays(graph, first_to_last(graph.num_ops()));
+    const Reruns step = to_reruns(graph, first_to_last(graph.num_ops()));
     std::vector<Trades> trades;
     for (const Window& window : windows_of(step)) {
-      for (const Moves::Waiting& waiting : Moves(window.replays, each_once(window.replays)).waiting_at_peak()) {
-        ASSERT_LT(waiting.next_use, window.replays.num_ops()) << "nothing can run again behind the window";
+      for (const Moves::Waiting& waiting : Moves(window.reruns, each_once(window.reruns)).waiting_at_peak()) {
+        ASSERT_LT(waiting.next_use, window.reruns.num_ops()) << "nothing can run again behind the window";
       }
-      const Condensed condensed = condense(window.replays);
-      Choice choice = keep_all(condensed.replays);
-      for (const Item item : condensed.replays.candidates) choice[item] = static_cast<Fate>(random() % 2);
-      Dropping dropping(condensed.replays);
-      const Runs runs = needed_runs(condensed.replays, dropping.runs_of(choice));
-      const Outcome outcome = Evaluation(condensed.replays).of(runs);
+      const Condensed condensed = condense(window.reruns);
+      Choice choice = keep_all(condensed.reruns);
+      for (const Item item : condensed.reruns.candidates) choice[item] = static_cast<Fate>(random() % 2);
+      Dropping dropping(condensed.reruns);
+      const Runs runs = needed_runs(condensed.reruns, dropping.runs_of(choice));
+      const Outcome outcome = Evaluation(condensed.reruns).of(runs);
       trades.push_back({{outcome.cost, outcome.peak, window.spread(condensed.spread(runs))}});
     }
     if (trades.empty()) continue;
@@ -103,7 +103,7 @@ TEST(Windows, EveryPlanOfTwoSmallTurns) {
     const Graph graph = two_small_turns(random);
     const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
     Work work = Work::unlimited();
-    const TradeBound bound(graph, to_replays(graph, order), work);
+    const TradeBound bound(graph, to_reruns(graph, order), work);
     const std::vector<TradedOrder> trades = unwrap(all_trades(graph, order, "auto"));
     SCOPED_TRACE(::testing::Message() << "step " << i);
     compare_with_every_plan(graph, bound, trades, trades.front().peak, compared);
@@ -144,7 +144,7 @@ TEST(Turnless, SeveralTurns) {
 
 TEST(Turnless, FindsWhatNoTurnShows) {
   const Graph graph = generator_and_critic();
-  const Replays step = to_replays(graph, first_to_last(graph.num_ops()));
+  const Reruns step = to_reruns(graph, first_to_last(graph.num_ops()));
   Work work = Work::unlimited();
   const TradeBound bound(graph, step, work);
   Work for_turn(50'000'000), for_all(50'000'000);
@@ -159,7 +159,7 @@ TEST(Turnless, IsRightEverywhere) {
   std::mt19937_64 random(17);
   for (int i = 0; i < (kSanitized ? 100 : 500); ++i) {
     const Graph graph = random_graph(random);
-    const Replays step = to_replays(graph, random_order(graph, random));
+    const Reruns step = to_reruns(graph, random_order(graph, random));
     Work work(1'000'000);
     const TradeBound bound(graph, step, work);
     Work search(2'000'000);

@@ -1,0 +1,62 @@
+#include "trade/between.h"
+
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+namespace lowtide {
+namespace {
+
+constexpr std::int64_t kDense = 2000;  // of the peak: points that are closer need nothing between them
+
+class Between {
+ public:
+  Between(const Reruns& reruns, const FrontPoint& high, const FrontPoint& low, Explorer& explorer)
+      : r_(reruns), high_(high), low_(low), explorer_(explorer) {
+    for (const Item item : r_.candidates) {
+      if (high.choice[item] != low.choice[item]) differ_.push_back(item);
+    }
+  }
+
+  void explore() {
+    struct Part {
+      std::size_t first, last;  // of what differs
+      std::int64_t high, low;   // peaks
+    };
+    std::vector<Part> parts = {{0, differ_.size(), high_.peak, low_.peak}};
+    while (!parts.empty()) {
+      const auto [first, last, high, low] = parts.back();
+      parts.pop_back();
+      if (last - first < 2 || std::abs(high - low) < r_.peak / kDense) continue;
+      const std::size_t middle = (first + last) / 2;
+      explore_mix(differ_.size() - middle, differ_.size());
+      const std::optional<Outcome> outcome = explore_mix(0, middle);
+      if (!outcome) return;
+      parts.push_back({first, middle, high, outcome->peak});
+      parts.push_back({middle, last, outcome->peak, low});
+    }
+  }
+
+ private:
+  // These of what differs as in the lower one, all else as in the higher.
+  std::optional<Outcome> explore_mix(std::size_t first, std::size_t last) {
+    Choice choice = high_.choice;
+    for (std::size_t i = first; i < last; ++i) choice[differ_[i]] = low_.choice[differ_[i]];
+    return explorer_.explore(choice);
+  }
+
+  const Reruns& r_;
+  const FrontPoint& high_;
+  const FrontPoint& low_;
+  Explorer& explorer_;
+  std::vector<Item> differ_;
+};
+
+}  // namespace
+
+void explore_between(const Reruns& reruns, const Front& front, Explorer& explorer) {
+  const std::vector<FrontPoint> points = front.points();
+  for (std::size_t i = 1; i < points.size(); ++i) Between(reruns, points[i - 1], points[i], explorer).explore();
+}
+
+}  // namespace lowtide
