@@ -37,8 +37,8 @@ from torch import nn
 import lowtide
 from adapt_tasks import Task, loss_of, tasks
 from lowtide import _core
-from lowtide.adapt_again import SecondRuns
-from lowtide.adapt_forward import Caches, Forward
+from lowtide._adapt.forward import Caches, Forward
+from lowtide._adapt.second_runs import SecondRuns
 
 METHODS = ("none", "all", "static", "dtr", "adapt")
 MIB = 2**20
@@ -315,8 +315,8 @@ def print_regressors(chosen: list[Task], samples: int = 60) -> None:
 
 def saved_by_block(model: nn.Module, batch: dict[str, torch.Tensor]) -> list[int]:
     """Bytes that each block holds after its forward pass."""
-    from lowtide.adapt_blocks import find_blocks
-    from lowtide.adapt_memory import CpuMemory
+    from lowtide._adapt.memory import CpuMemory
+    from lowtide._base.blocks import find_blocks
 
     memory = CpuMemory([])
     levels: list[int] = []
@@ -334,7 +334,7 @@ def saved_by_block(model: nn.Module, batch: dict[str, torch.Tensor]) -> list[int
 
 def print_flat(batches: int) -> None:
     """Memory of the process over many batches of 500 shapes, with updates."""
-    from lowtide.adapt_memory import CpuMemory
+    from lowtide._adapt.memory import CpuMemory
 
     torch.manual_seed(0)
     model = tasks(0.15)["tc_bert"].make()

@@ -20,7 +20,7 @@ import torch
 
 import lowtide
 import zoo
-from lowtide.fit_report import Planned
+from lowtide._fit.report import Planned
 
 GIB = 2**30
 COLUMNS = (

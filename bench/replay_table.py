@@ -32,7 +32,7 @@ import torch
 import lowtide
 import zoo
 from lowtide import _core, _torch
-from lowtide.replay_profiles import Packed
+from lowtide._replay.profiles import Packed
 from zoo_graphs import MIB
 
 MODELS = (

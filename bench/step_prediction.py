@@ -32,7 +32,7 @@ from torch import nn
 import lowtide
 import zoo
 import zoo_measured
-from lowtide.stopwatch import Elapsed, Stopwatch
+from lowtide._base.stopwatch import Elapsed, Stopwatch
 from models import bert, gpt2, plain_step, tokens
 from zoo.tasks import Batch, StepMaker
 from zoo_graphs import zeroed_after

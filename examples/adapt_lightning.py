@@ -8,7 +8,7 @@ import pytorch_lightning
 import torch
 from torch import nn
 
-from lowtide.adapt_lightning import AdaptCallback
+from lowtide.integrations.lightning import AdaptCallback
 
 
 class Classifier(pytorch_lightning.LightningModule):

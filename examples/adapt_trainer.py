@@ -9,7 +9,7 @@ import tempfile
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from lowtide.adapt_trainer import AdaptCallback
+from lowtide.integrations.trainer import AdaptCallback
 
 
 class Texts(torch.utils.data.Dataset):

@@ -9,8 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import oom_reserve
+from ._base.hints import keep, recompute
+from ._base.memory_errors import is_out_of_memory
 from ._core import Graph, Plan, verify
+from ._explain import Explanation, explain
+from ._fit.report import FitReport
+from ._oom import reserve as oom_reserve
+from ._plan import plan
 from .errors import (
     CaptureError,
     InfeasibleError,
@@ -20,21 +25,16 @@ from .errors import (
     LowtideError,
     MemoryGuardError,
 )
-from .explanation import Explanation, explain
-from .fit_report import FitReport
-from .hints import keep, recompute
-from .oom_errors import is_out_of_memory
-from .planning import plan
 from .versions import __version__, check_torch, require_torch
 
 if TYPE_CHECKING:
-    from .adapting import Adapter, adapt
-    from .capturing import capture
-    from .compiling import CompiledStep, compile
-    from .fitting import fit
-    from .measuring import measure
-    from .oom import OomReport, explain_oom
-    from .replaying import Replay, ReplayStats, replay
+    from ._adapt.adapter import Adapter, adapt
+    from ._compile.compile import CompiledStep, compile
+    from ._fit.fit import fit
+    from ._lower.capture import capture
+    from ._measure import measure
+    from ._oom.report import OomReport, explain_oom
+    from ._replay.replay import Replay, ReplayStats, replay
 
 check_torch()
 
@@ -73,18 +73,18 @@ __all__ = [
 
 # Names that need torch, found when they are first asked for.
 _NEEDS_TORCH = {
-    "Adapter": ".adapting",
-    "adapt": ".adapting",
-    "CompiledStep": ".compiling",
-    "OomReport": ".oom",
-    "Replay": ".replaying",
-    "ReplayStats": ".replaying",
-    "capture": ".capturing",
-    "compile": ".compiling",
-    "fit": ".fitting",
-    "explain_oom": ".oom",
-    "measure": ".measuring",
-    "replay": ".replaying",
+    "Adapter": "._adapt.adapter",
+    "adapt": "._adapt.adapter",
+    "CompiledStep": "._compile.compile",
+    "OomReport": "._oom.report",
+    "Replay": "._replay.replay",
+    "ReplayStats": "._replay.replay",
+    "capture": "._lower.capture",
+    "compile": "._compile.compile",
+    "fit": "._fit.fit",
+    "explain_oom": "._oom.report",
+    "measure": "._measure",
+    "replay": "._replay.replay",
 }
 
 

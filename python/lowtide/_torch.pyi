@@ -166,6 +166,7 @@ class Program:
         draws_like: int,
     ) -> int: ...
     def add_output(self, value: int) -> None: ...
+    def add_pause(self, call: int) -> None: ...
     def finish(self, numbers: Sequence[int | float]) -> None: ...
     def bind(self, buffer: int, tensor: torch.Tensor, transient: bool = False) -> None: ...
     def stale_binding(self) -> int: ...
@@ -176,7 +177,19 @@ class Program:
         """Two bound buffers that share bytes which the step writes, as they are bound now."""
 
     def run(self, numbers: Sequence[int | float], look: Callable[[], None] | None = None) -> list[torch.Tensor]:
-        """Run the step; `look` is called between two operators now and then, and stops the step if it raises."""
+        """Run the step, or what is left of one that has paused.
+
+        `look` is called between two operators now and then, and stops the step if it raises.
+        """
+
+    def run_to_pause(self, look: Callable[[], None] | None = None) -> torch.Tensor:
+        """Run up to the next pause; give its value. Only what is used until then must be bound."""
+
+    def can_go_on(self) -> bool:
+        """Whether it has paused, no other step has run since, and what is bound has not moved."""
+
+    def abandon(self) -> None:
+        """Let go of a run that has paused."""
 
     def time_calls(self) -> None:
         """Take the time of each call until enough runs have gone as planned; not in a guarded program."""

@@ -1,14 +1,14 @@
 """What can go wrong, one class for each kind.
 
-Messages of the core begin with a stable code: ``E1xx`` the graph, ``E2xx`` the plan, ``E3xx`` infeasible, ``E4xx`` a
-limit.
+Errors of the core carry a stable ``code``, and their messages begin with it: ``E1xx`` the graph, ``E2xx`` the plan,
+``E3xx`` infeasible, ``E4xx`` a limit.
 
 >>> from lowtide.errors import InfeasibleError, LowtideError
 >>> try:
-...     raise InfeasibleError("E301: too little", bound_bytes=4096, step=3, culprits=[("h", 4096)])
+...     raise InfeasibleError("E301: too little", code="E301", bound_bytes=4096, step=3, culprits=[("h", 4096)])
 ... except LowtideError as error:
-...     print(error, error.culprits)
-E301: too little [('h', 4096)]
+...     print(error.code, error.culprits)
+E301 [('h', 4096)]
 """
 
 from __future__ import annotations
@@ -28,7 +28,18 @@ __all__ = [
 
 
 class LowtideError(Exception):
-    """Anything that Lowtide could not do."""
+    """Anything that Lowtide could not do; ``code`` is listed in docs/errors.md, and empty where nothing is."""
+
+    def __init__(self, *message: object, code: str = "") -> None:
+        super().__init__(*message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:  # an error of a worker process reaches its parent
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[LowtideError], args: tuple[object, ...]) -> LowtideError:
+    return kind.__new__(kind, *args)
 
 
 class CaptureError(LowtideError):
@@ -38,17 +49,9 @@ class CaptureError(LowtideError):
 class InvalidGraphError(LowtideError):
     """What was described cannot be a graph; ``code`` says in which way (``"E104"``)."""
 
-    def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
 
 class InvalidPlanError(LowtideError):
     """A plan is wrong; ``code`` says in which way (``"E215"``)."""
-
-    def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class InfeasibleError(LowtideError):
@@ -58,8 +61,10 @@ class InfeasibleError(LowtideError):
     most bytes are alive, ``culprits`` who holds them: names and sizes, largest first.
     """
 
-    def __init__(self, message: str, *, bound_bytes: int, step: int, culprits: Sequence[tuple[str, int]]) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, code: str = "", bound_bytes: int, step: int, culprits: Sequence[tuple[str, int]]
+    ) -> None:
+        super().__init__(message, code=code)
         self.bound_bytes = bound_bytes
         self.step = step
         self.culprits = list(culprits)
@@ -68,8 +73,8 @@ class InfeasibleError(LowtideError):
 class LimitError(LowtideError):
     """A limit was reached; ``best`` is the best answer found until then, or ``None``."""
 
-    def __init__(self, message: str, *, best: Any = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, code: str = "", best: Any = None) -> None:
+        super().__init__(message, code=code)
         self.best = best
 
 

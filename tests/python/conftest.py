@@ -6,6 +6,7 @@ import tempfile
 os.environ.setdefault("LOWTIDE_CACHE_DIR", tempfile.mkdtemp(prefix="lowtide-test-"))
 os.environ.setdefault("LOWTIDE_QUIET", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of programs that tests start: several of them share few cores
 
 import pytest
 import torch

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lowtide import step as lowtide_step
+from lowtide._step import captured_step as lowtide_step
 
 armed = False
 _addresses: dict[str, int] = {}

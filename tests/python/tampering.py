@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide import profiles
-from lowtide.plan_cache import PlanCache
+from lowtide._compile.plan_cache import PlanCache
+from lowtide._lower import profiles
 from step_models import same
 
 STEPS = 3

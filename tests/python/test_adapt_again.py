@@ -24,10 +24,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import lowtide
 from adapt_models import assert_same_bits, copied
-from lowtide import adapt_drop, adapting
-from lowtide.adapt_content import Content
-from lowtide.adapt_given import Given
-from lowtide.adapt_random import RandomStates
+from lowtide._adapt import adapter as adapting
+from lowtide._adapt import drop as adapt_drop
+from lowtide._adapt.content import Content
+from lowtide._adapt.given import Given
+from lowtide._adapt.random_state import RandomStates
 
 WIDTH = 8
 BATCHES = 6

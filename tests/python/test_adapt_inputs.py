@@ -27,10 +27,10 @@ from adapt_models import (
     trained,
     twins,
 )
-from lowtide.adapt_blocks import find_blocks
-from lowtide.adapt_memory import CpuMemory, Watched, addresses_of, storage_bytes, storages_of
-from lowtide.adapt_state import state_to_come
-from lowtide.inputs import extents_of, tensors_in
+from lowtide._adapt.memory import CpuMemory, Watched, addresses_of, storage_bytes, storages_of
+from lowtide._adapt.optimizer_state import state_to_come
+from lowtide._base.blocks import find_blocks
+from lowtide._base.tensors import extents_of, tensors_in
 
 LENGTHS = random_lengths(24, 10, 60)
 

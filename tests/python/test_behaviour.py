@@ -251,16 +251,18 @@ def _(x, armed):
 def test_a_failure_after_updates_names_what_was_updated():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizers = [torch.optim.SGD(model[:1].parameters(), lr=0.1), torch.optim.SGD(model[1:].parameters(), lr=0.1)]
 
     def function(x, armed):
-        optimizer.zero_grad()
+        model.zero_grad()
         loss = model(x).square().sum()
         loss.backward()
-        optimizer.step()
-        return torch.ops.lowtide_test.fuse(model[0].weight.detach(), armed)
+        optimizers[0].step()
+        seen = torch.ops.lowtide_test.fuse(model[0].weight.detach(), armed)
+        optimizers[1].step()
+        return seen
 
-    step = lowtide.compile(function, model=model, optimizer=optimizer, on_unsupported="raise")
+    step = lowtide.compile(function, model=model, optimizer=optimizers, on_unsupported="raise")
     x = torch.randn(8, 4)
     step(x, torch.tensor(False))
     weight = model[0].weight.detach().clone()
@@ -289,16 +291,17 @@ def test_a_changed_parameter_is_found_by_name():
     assert "requires_grad" in planned.step.explain_guards()
 
 
-def test_more_shapes_than_captures_run_eager_with_one_warning():
+def test_where_most_shapes_are_new_some_run_eager():
     eager, planned = pair("mlp", "adam", on_unsupported="eager")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for index in range(10):
-            batch = next(batches("mlp", 1, batch=index + 2))
+        for index in range(60):
+            batch = next(batches("mlp", 1, batch=index % 10 + 2))
             assert same(*run_both(eager, planned, index, batch))
     assert same(eager.state(), planned.state())
-    assert len([w for w in caught if "lowtide" in str(w.message)]) == 1
-    assert planned.step.stats()["captures"] == 8
+    assert not [w for w in caught if "lowtide" in str(w.message)]
+    stats = planned.step.stats()
+    assert stats["captures"] == 10 and stats["calls"] > 5 * stats["eager_calls"] > 0
 
 
 def test_decorator_and_summary():

@@ -26,7 +26,7 @@ def test_a_failed_run_says_whether_it_wrote_what_it_is_bound_to():
     step = lowtide.compile(function, model=model, on_unsupported="raise")
     good, bad = torch.tensor([1, 2]), torch.tensor([1, 20])
     with torch.no_grad():
-        step(good, good)
+        step(good, good.clone())
         assert runtime_of(step).wrote_bound
         for early, late, wrote in ((bad, good, False), (good, bad, True), (bad, good, False)):
             before = seen.clone()

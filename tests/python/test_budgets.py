@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import lowtide
-from lowtide import profiles
-from lowtide.memory_budget import SCALAR_BYTES
+from lowtide._compile.memory_budget import SCALAR_BYTES
+from lowtide._lower import profiles
 from models import MODELS, plain_step
 from step_models import LAYERS, same
 
@@ -202,7 +202,7 @@ def test_measured_bytes_are_within_the_budget(name, shapes, count, keep_grads):
     if count > 1:
         _, expected, _ = train(shapes, OWN_STEPS[name], count=count)
     assert same(found, expected)
-    arenas = [v.plan.arena_bytes for step in free._captures.values() for v in step._variants.values()]
+    arenas = [v.plan.arena_bytes for step in free._steps() for v in step._variants.values()]
     budget = peak - max(arenas) // 4
     free.close()
     with warnings.catch_warnings():
@@ -210,7 +210,7 @@ def test_measured_bytes_are_within_the_budget(name, shapes, count, keep_grads):
         measured, found, step = train(shapes, OWN_STEPS[name], budget, keep_grads, count=count)
     assert measured <= budget
     assert same(found, expected)
-    assert any(len(v.plan.order) > v.graph.num_ops for s in step._captures.values() for v in s._variants.values())
+    assert any(len(v.plan.order) > v.graph.num_ops for s in step._steps() for v in s._variants.values())
     stats = step.stats()
     assert stats["planned_bytes"] <= budget == stats["budget_bytes"]
     assert (stats["update_bytes"] > 0) == (name != "adam")
@@ -311,6 +311,36 @@ def test_a_share_is_of_what_eager_needs_everywhere():
     step.close()
 
 
+@pytest.mark.parametrize("later", ["norms", "averages"])
+def test_a_share_is_of_the_whole_call(later):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(16, 16) for _ in range(4)]
+    model = torch.nn.Sequential(*[module for layer in layers for module in (layer, torch.nn.ReLU())])
+    optimizer = torch.optim.Adam(model.parameters())
+    means = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        if later == "norms":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
+        optimizer.step()
+        if later == "averages":
+            with torch.no_grad():
+                for mean, parameter in zip(means, model.parameters(), strict=True):
+                    mean.lerp_(parameter, 0.1)
+        return loss.detach()
+
+    step = lowtide.compile(train, model=model, optimizer=optimizer, memory_budget=0.8)
+    for _ in range(3):
+        step(torch.randn(1024, 16))
+    stats = step.stats()
+    assert (stats["captures"], stats["eager_calls"]) == (2, 0)
+    assert stats["budget_bytes"] == int(0.8 * stats["eager_bytes"])
+    step.close()
+
+
 def test_with_checkpoints_eager_is_eager_with_its_checkpoints():
     from torch.utils.checkpoint import checkpoint
 
@@ -391,7 +421,7 @@ def test_malformed_latency_budgets_are_refused(budget):
 
 
 def test_budgets_may_be_numbers_of_numpy():
-    from lowtide.budgets import read_latency_budget, read_memory_budget
+    from lowtide._base.budgets import read_latency_budget, read_memory_budget
 
     assert read_memory_budget(numpy.int32(7 << 20)) == 7 << 20
     assert read_memory_budget(numpy.float32(0.5)) == 0.5

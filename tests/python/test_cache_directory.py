@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lowtide import cache_directory
-from lowtide.cache_directory import CacheDirectory, default_directory
+from lowtide._base import cache_directory
+from lowtide._base.cache_directory import CacheDirectory, default_directory
 
 MOST = 1000
 

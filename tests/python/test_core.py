@@ -1,5 +1,6 @@
 """The bindings of the core: what Python sees of graphs, plans and errors."""
 
+import pickle
 import subprocess
 import sys
 
@@ -90,11 +91,29 @@ def test_budget_is_hard() -> None:
     for budget in (needed - 1, 0.9):
         with pytest.raises(errors.InfeasibleError, match="E301") as raised:
             _core.plan(graph, memory_budget=budget)
+        assert raised.value.code == "E301"
         assert raised.value.bound_bytes == needed
         assert raised.value.step == 3
         assert raised.value.culprits == [("g", 4096), ("h", 1024)]
     with pytest.raises(errors.InfeasibleError, match=r"E302.*35 ns.*36 ns"):
         _core.plan(graph, latency_budget_ns=35)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.CaptureError("no graph"),
+        errors.InvalidGraphError("E104: stale", code="E104"),
+        errors.InfeasibleError("E301: too little", code="E301", bound_bytes=8, step=3, culprits=[("h", 8)]),
+        errors.LimitError("E403: too long", code="E403", best=7),
+        errors.MemoryGuardError("overrun", kind="overrun", suspects=["mm"]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_reach_other_processes(error: errors.LowtideError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
+    assert again.code == ("" if error.code == "" else str(error)[:4])
 
 
 def test_stale_read_is_refused() -> None:

@@ -140,7 +140,7 @@ def frozen_layer_before_batch_norm() -> Case:
     return train(model, lambda x: model(x).square().sum())
 
 
-@case(planned=False)
+@case(planned=True)
 def written_out_to_an_empty_tensor() -> Case:
     model = nn.Linear(8, 8)
 
@@ -167,7 +167,7 @@ def checkpoint_without_dropout() -> Case:
     return train(model, lambda x: checkpoint(lambda y: model(y).square(), x, use_reentrant=False).sum())
 
 
-@case(planned=False)
+@case(planned=True)
 def seeds_inside() -> Case:
     model = nn.Linear(8, 8)
 
@@ -315,7 +315,7 @@ def two_optimizers() -> Case:
     return Case(model, function, optimizers)
 
 
-@case(planned=False)
+@case(planned=True)
 def optimizer_that_was_not_passed() -> Case:
     model = nn.Linear(8, 8)
     one = train(model, lambda x: model(x).square().sum())

@@ -1,14 +1,15 @@
 """PyTorch's switches: another setting is another capture with other profiles, and the same one again serves again."""
 
 import contextlib
+import warnings
 
 import pytest
 import torch
 from torch import nn
 
 import lowtide
-from lowtide.engine_switches import SWITCH_NAMES, read_switches
-from lowtide.profiles import ProfileCache
+from lowtide._base.engine_switches import SWITCH_NAMES, read_switches
+from lowtide._lower.profiles import ProfileCache
 
 
 @contextlib.contextmanager
@@ -103,14 +104,25 @@ def step_under(switch):
 
 
 @pytest.mark.parametrize("name", ["threads", "mkldnn", "mkldnn float32 matmul precision", "deterministic algorithms"])
-def test_a_switch_that_the_function_itself_sets_for_its_operators_is_refused(name):
+def test_a_switch_that_the_function_itself_sets_for_its_operators_makes_the_call_eager(name):
     model, function = step_under(SWITCHES[name])
     step = lowtide.compile(function, model=model)
-    x = torch.randn(64, 64)
-    with torch.no_grad():
-        with pytest.warns(RuntimeWarning, match=rf"the step sets {name} \(.*test_engine_switches.py"):
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(9):
+            x = torch.randn(64, 64)
             assert torch.equal(step(x), function(x))
-        assert torch.equal(step(x), function(x))
+    (said,) = [str(warning.message) for warning in caught]
+    assert f"the step sets how operators compute: {name} (" in said
+    assert (step.stats()["calls"], step.stats()["eager_calls"]) == (0, 9)
+
+
+@pytest.mark.parametrize("name", ["threads", "mkldnn", "deterministic algorithms"])
+def test_with_a_budget_a_switch_that_the_function_sets_is_refused_at_once(name):
+    model, function = step_under(SWITCHES[name])
+    step = lowtide.compile(function, model=model, memory_budget="1GiB")
+    with torch.no_grad(), pytest.raises(lowtide.CaptureError, match=rf"the step sets how operators compute: {name}"):
+        step(torch.randn(64, 64))
 
 
 def test_a_switch_that_chooses_operators_may_be_set_within_the_function():

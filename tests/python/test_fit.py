@@ -12,9 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import lowtide
-from lowtide import _core, assembly, fit_question, fitting
-from lowtide.fit_report import EXPANDABLE, Infeasible, Planned
-from lowtide.largest import LIMIT, largest_that_fits
+from lowtide import _core
+from lowtide._fit import fit as fitting
+from lowtide._fit import question as fit_question
+from lowtide._fit.largest import LIMIT, largest_that_fits
+from lowtide._fit.report import EXPANDABLE, Infeasible, Planned
+from lowtide._lower import graph as assembly
 
 MIB = 2**20
 WIDTH = 256

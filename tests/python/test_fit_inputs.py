@@ -12,8 +12,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lowtide
-from lowtide import fit_program
-from lowtide.largest import LIMIT, largest_that_fits
+from lowtide._fit import program as fit_program
+from lowtide._fit.largest import LIMIT, largest_that_fits
 
 
 @dataclass

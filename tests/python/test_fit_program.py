@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lowtide
-from lowtide import fit_program
+from lowtide._fit import program as fit_program
 from program import PATH, run
 
 ROOT = Path(__file__).parents[2]
@@ -132,7 +132,7 @@ def test_the_lowtide_program_finds_it(maker: Path, tmp_path: Path) -> None:
     """As installed it is beside the others; here it is a script of one line."""
     script = tmp_path / "bin" / "lowtide-fit"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m lowtide.fit_program "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m lowtide._fit.program "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     path = os.pathsep.join([str(script.parent), PATH])
     done = run("fit", "maker.py:make", "--device", "L4", "--one-size", cwd=tmp_path, path=path)
@@ -147,7 +147,7 @@ def test_an_answer_that_nobody_reads(maker: Path, target: str, code: int) -> Non
     read_end, write_end = os.pipe()
     os.close(read_end)
     out = os.open(target, os.O_WRONLY) if target else write_end
-    command = [sys.executable, "-m", "lowtide.fit_program", "maker.py:make", "--device", "L4", "--one-size"]
+    command = [sys.executable, "-m", "lowtide._fit.program", "maker.py:make", "--device", "L4", "--one-size"]
     done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
     said = "lowtide: error: cannot write to standard output: No space left on device\n" if target else ""
     assert (done.returncode, done.stderr) == (code, said)
@@ -155,7 +155,7 @@ def test_an_answer_that_nobody_reads(maker: Path, target: str, code: int) -> Non
 
 def test_examples_of_its_help_are_there() -> None:
     text = subprocess.run(
-        [sys.executable, "-m", "lowtide.fit_program", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "lowtide._fit.program", "--help"], capture_output=True, text=True, check=True
     ).stdout
     examples = [line for line in text.splitlines() if line.startswith("  lowtide fit ")]
     assert examples and max(map(len, text.splitlines())) <= 120

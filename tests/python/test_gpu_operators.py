@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lowtide
-from lowtide import _core, weightless
-from lowtide.capturing import capture_both
-from lowtide.gpu_operators import gpu_operators
-from lowtide.rooflines import DEVICES
+from lowtide import _core
+from lowtide._capture import weightless
+from lowtide._lower.capture import capture_both
+from lowtide._lower.gpu_operators import gpu_operators
+from lowtide._lower.rooflines import DEVICES
 
 EFFICIENT = "aten._scaled_dot_product_efficient_attention"
 FLASH = "aten._scaled_dot_product_flash_attention"

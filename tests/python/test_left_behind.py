@@ -22,8 +22,8 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide import leftovers
-from lowtide.leftovers import Leftovers
+from lowtide._capture import leftovers
+from lowtide._capture.leftovers import Leftovers
 from step_models import same
 
 
@@ -230,19 +230,40 @@ EAGER = [
 ]
 
 
-def train(make: Callable[[], Cache], compiled: bool, spoil: bool) -> tuple[list[Any], Any, list[str]]:
+class Using(nn.Module):
+    """A model whose own code goes through a cache; `spoil` makes it one that cannot be planned."""
+
+    def __init__(self, use: Callable[[torch.Tensor], torch.Tensor], spoil: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+        self.use = use
+        self.spoil = spoil
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.use(self.linear(x))
+        if self.spoil and out.square().sum().item() < 0:
+            raise AssertionError("a square is not negative")
+        return out
+
+
+def same_tensor(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def train(
+    make: Callable[[], Cache], compiled: bool, in_module: bool, spoil: bool = False
+) -> tuple[list[Any], Any, list[str]]:
     torch.manual_seed(0)
-    model = nn.Linear(8, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     use, peek = make()
+    inside, outside = (use, same_tensor) if in_module else (same_tensor, use)
+    model = Using(inside, spoil)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def function(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = use(model(x)).square().mean()
+        loss = outside(model(x)).square().mean()
         loss.backward()
         optimizer.step()
-        if spoil and loss.item() < 0:
-            raise AssertionError("a square is not negative")
         return loss.detach()
 
     step: Any = lowtide.compile(function, model=model, optimizer=optimizer) if compiled else function
@@ -260,44 +281,82 @@ CASES = [(make, False) for make in (*PLANNED, *EAGER)] + [(make, True) for make 
 
 
 @pytest.mark.parametrize(("make", "spoil"), CASES, ids=[f"{m.__name__}{'-refused' if s else ''}" for m, s in CASES])
-def test_caches_hold_what_eager_puts_there(make, spoil):
-    expected, _, _ = train(make, compiled=False, spoil=spoil)
-    got, step, said = train(make, compiled=True, spoil=spoil)
+def test_caches_of_modules_hold_what_eager_puts_there(make, spoil):
+    expected, _, _ = train(make, compiled=False, in_module=True, spoil=spoil)
+    got, step, said = train(make, compiled=True, in_module=True, spoil=spoil)
     assert same(expected, got)
     planned = make in PLANNED and not spoil
     assert (step.stats()["eager_calls"], len(said)) == ((0, 0) if planned else (3, 1)), said
 
 
-def test_a_cache_that_is_cleared_is_filled_again():
+@pytest.mark.parametrize("make", [*PLANNED, *EAGER], ids=lambda make: make.__name__)
+def test_caches_of_the_function_hold_what_eager_puts_there(make):
+    expected, _, _ = train(make, compiled=False, in_module=False)
+    got, step, said = train(make, compiled=True, in_module=False)
+    assert same(expected, got)
+    assert (step.stats()["calls"], step.stats()["eager_calls"], said) == (3, 0, []), step.explain_guards()
+
+
+class Masked(nn.Module):
+    def __init__(self, mask: Callable[[int], torch.Tensor]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.mask = mask
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) @ self.mask(4)
+
+
+@pytest.mark.parametrize("in_module", [True, False])
+def test_a_cache_that_is_cleared_is_filled_again(in_module):
     @functools.lru_cache(None)
     def mask(n: int) -> torch.Tensor:
         return torch.full((n, n), scale)
 
     scale = 1.0
-    model = nn.Linear(4, 4)
-    step = lowtide.compile(lambda x: model(x) @ mask(4), model=model, on_unsupported="raise")
+    model = Masked(mask) if in_module else nn.Linear(4, 4)
+    linear = model.linear if in_module else model
+    function = (lambda x: model(x)) if in_module else (lambda x: model(x) @ mask(4))
+    step = lowtide.compile(function, model=model, on_unsupported="raise")
     x = torch.randn(2, 4)
     with torch.no_grad():
         for scale in (1.0, 2.0, 2.0):
-            assert torch.equal(step(x), model(x) @ torch.full((4, 4), scale))
+            assert torch.equal(step(x), linear(x) @ torch.full((4, 4), scale))
             mask.cache_clear()
-    with torch.no_grad():
-        step(x)
-    assert "a cache that the step had filled" in step.explain_guards()
+        assert torch.equal(step(x), linear(x) @ torch.full((4, 4), scale))
     assert step.stats()["captures"] <= 4
+    assert step.stats()["eager_calls"] == 0
 
 
-def test_what_cannot_be_put_back_is_an_error_that_names_it():
+def deep_store() -> Any:
+    """A function of a library that keeps its argument where nobody looks, and what it keeps."""
     module = library(
         "class Deep:\n    def __init__(self, inner): self.inner = inner\n"
         "store = Deep(Deep(Deep(None)))\n"
         "def keep(x):\n    deep = store.inner.inner\n    deep.inner = x.detach()\n    return x"
     )
-    keep = module.keep
+    return module.keep, lambda: module.store.inner.inner.inner
+
+
+def test_what_cannot_be_put_back_is_an_error_that_names_it():
+    keep, _ = deep_store()
     model = nn.Linear(4, 4)
-    step = lowtide.compile(lambda x: keep(model(x)), model=model, on_unsupported="eager")
+    model.register_forward_hook(lambda module, args, out: keep(out))
+    step = lowtide.compile(lambda x: model(x), model=model, on_unsupported="eager")
     with torch.no_grad(), pytest.raises(lowtide.CaptureError, match=r"a tensor of shape \(2, 4\) in a Deep"):
         step(torch.randn(2, 4))
+
+
+def test_what_the_function_keeps_where_nobody_looks_is_real():
+    keep, kept = deep_store()
+    model = nn.Linear(4, 4)
+    step = lowtide.compile(lambda x: keep(model(x)), model=model, on_unsupported="raise")
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 4)
+            out = step(x)
+            assert type(kept()) is torch.Tensor
+            assert torch.equal(kept(), model(x)) and torch.equal(out, model(x))
 
 
 def test_holders_of_what_a_graph_keeps_are_searched_for_once():

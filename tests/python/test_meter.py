@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lowtide import _torch
-from lowtide.adapt_memory import CudaMemory
+from lowtide._adapt.memory import CudaMemory
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is around a call: PyTorch's switches are guards, and whoever must see the function at work sees it."""
+"""What is around a call: switches hold as in eager code, and whoever must see the function at work sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 import lowtide
 from both_ways import Run, equal_both_ways, perceptron, plain, state_of
-from lowtide.guards import MODE_NAMES, read_modes
+from lowtide._live.modes import differing_modes, read_modes_of_call
 
 BFLOAT16 = {"device_type": "cpu", "dtype": torch.bfloat16}
 
@@ -44,13 +44,40 @@ SWITCHES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SWITCHES)
-def test_a_switch_is_a_guard(name: str) -> None:
-    place = MODE_NAMES.index(name)
-    before = read_modes()[place]
+READ_BY_CALLS = ("grad mode", "inference mode", "autocast", "autocast cache", "attention priority")
+
+
+@pytest.mark.parametrize("name", READ_BY_CALLS)
+def test_a_switch_that_calls_read_is_seen(name: str) -> None:
+    before = read_modes_of_call()
     with SWITCHES[name]():
-        assert read_modes()[place] != before
-    assert read_modes()[place] == before
+        modes = read_modes_of_call()
+    assert read_modes_of_call() == before != modes
+    assert " -> " in differing_modes(before, modes)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["around", "inside"])
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_switch_holds_as_in_eager_code(name: str, inside: bool) -> None:
+    def scenario(run: Run) -> None:
+        model = nn.Sequential(Twice(), nn.BatchNorm1d(4))
+        switched = [False]
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            first = model(x).detach()
+            with SWITCHES[name]() if inside and switched[0] else nullcontext():
+                heads = [model(x + n).detach()[None, None] for n in range(3)]
+                second = nn.functional.scaled_dot_product_attention(*heads)
+            return (first + second).float()
+
+        step = run.wrap(function, model)
+        for switched[0] in (False, True, False, True):
+            with SWITCHES[name]() if switched[0] and not inside else nullcontext():
+                out = step(torch.randn(3, 32))
+                run.note(out.clone(), out.is_inference(), state_of(model))
+
+    run = equal_both_ways(scenario)
+    assert (run.planned, run.eager, run.said) == (4, 0, []), run.why
 
 
 # -- what must see the function itself ---------------------------------------------------------------------------------
@@ -258,4 +285,4 @@ def test_a_graph_that_was_made_before_the_step_is_left_alone() -> None:
 
     run = equal_both_ways(scenario)
     assert run.error == ""
-    assert "made before the step" in run.said[0]
+    assert "graph was made before" in run.said[0]

@@ -15,9 +15,9 @@ from torch.nn import Parameter
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lowtide.optimizer_twin import NotExpressible, OptimizerTwin, TwinRun
-from lowtide.recorder import Ref
-from lowtide.update_template import Number, UpdateTemplate
+from lowtide._capture.recorder import Ref
+from lowtide._optimizer.template import Number, UpdateTemplate
+from lowtide._optimizer.twin import NotExpressible, OptimizerTwin, TwinRun
 from optimizer_zoo import BY_NAME, REFUSED, SETTINGS, Coupled, LateReader, Lion, Net, OldAdam, Rule, Setting, two_groups
 
 STEPS = 20

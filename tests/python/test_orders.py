@@ -12,7 +12,8 @@ from torch import nn
 import lowtide
 from given_orders import needs_of, plan_in_order, random_order
 from graph_file import GraphFile
-from lowtide import _core, compiling
+from lowtide import _core
+from lowtide._compile import compile as compiling
 from step_models import LAYERS, Side, pair, pair_of, plain_step, run_both, same, small_batches
 
 SEEDS = range(20 if os.environ.get("LOWTIDE_FULL") else 6)

@@ -15,10 +15,13 @@ import torch.distributed as dist
 from torch import nn
 
 import lowtide
-from lowtide import compiling
-from lowtide import step as stepping
-from lowtide.step import CapturedStep
-from lowtide.surroundings import Surroundings
+from lowtide._compile import compile as compiling
+from lowtide._guards.surroundings import Surroundings
+from lowtide._live import deferring, operands, recording
+from lowtide._live.capturing import LiveCapture
+from lowtide._live.deferring import Program
+from lowtide._step import captured_step as stepping
+from lowtide._step.captured_step import CapturedStep
 from step_models import same
 
 # An operator that fails so many times, where it finds a 7: profiles run on other values.
@@ -85,14 +88,19 @@ def raises(*_args: Any, **_kwargs: Any) -> Any:
 
 
 OWN_CODE = [
-    (compiling, "flatten"),
-    (compiling, "read_arguments"),
-    (compiling, "read_modes"),
-    (compiling, "argument_names"),
-    (compiling, "describe"),
     (Surroundings, "__init__"),
     (Surroundings, "read"),
-    (Surroundings, "gradients"),
+    (deferring, "flatten_call"),
+    (operands, "describe_tensor"),
+    (recording, "flatten"),
+    (recording, "lift"),
+    (deferring, "read_modes_of_call"),
+    (deferring, "user_line"),
+    (LiveCapture, "__init__"),
+    (LiveCapture, "input"),
+    (LiveCapture, "finish"),
+    (Program, "__init__"),
+    (Program, "launch"),
     (stepping, "OptimizerTwin"),
     (stepping, "lower"),
     (stepping, "profile_operators"),
@@ -130,7 +138,9 @@ def test_a_step_that_was_made_stays_made(monkeypatch):
 def test_an_error_of_ours_is_a_capture_error_where_that_was_asked_for(monkeypatch):
     world = World(on_unsupported="raise")
     monkeypatch.setattr(Surroundings, "read", raises)
-    with pytest.raises(lowtide.CaptureError, match=r"AttributeError: planted \(lowtide/compiling\.py:\d+\)") as caught:
+    with pytest.raises(
+        lowtide.CaptureError, match=r"AttributeError: planted \(lowtide/_live/live_step\.py:\d+\)"
+    ) as caught:
         world.train()
     assert isinstance(caught.value.__cause__, AttributeError)
 
@@ -251,7 +261,7 @@ def test_a_graph_from_before_the_step_is_not_used_up():
     own_backward = torch.autograd.backward  # by a name of one's own, as many do
     for backward in (torch.Tensor.backward, own_backward):
         expected = run(False, backward)
-        with pytest.warns(RuntimeWarning, match="into a graph that was made before the step"):
+        with pytest.warns(RuntimeWarning, match="whose graph was made before the model was called"):
             assert same(expected, run(True, backward))
 
 
@@ -309,7 +319,8 @@ def test_weights_that_are_not_there_yet_are_refused_by_name():
     lazy = nn.Sequential(nn.LazyLinear(4))
     with torch.no_grad(), pytest.raises(lowtide.CaptureError, match=r"0\.weight has no shape yet"):
         lowtide.capture(lazy.forward, model=lazy, example=(torch.ones(2, 4),))
-    step = lowtide.compile(lambda x: x, model=nn.Linear(4, 4, device="meta"), on_unsupported="raise")
+    empty = nn.Linear(4, 4, device="meta")
+    step = lowtide.compile(lambda x: empty(x), model=empty, on_unsupported="raise")
     with pytest.raises(lowtide.CaptureError, match=r"weight is on the meta device"):
         step(torch.ones(2, 4))
 

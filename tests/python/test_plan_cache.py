@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide import plan_cache
-from lowtide.cache_directory import CacheDirectory
-from lowtide.plan_cache import PlanCache
+from lowtide._base.cache_directory import CacheDirectory
+from lowtide._compile import plan_cache
+from lowtide._compile.plan_cache import PlanCache
 
 
 @pytest.fixture(scope="module")

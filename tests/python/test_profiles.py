@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide import profiles
-from lowtide.profile_rows import OpProfile, Request, profile_of, row_of, time_of
-from lowtide.profiles import ProfileCache, pack_workspace
+from lowtide._lower import profiles
+from lowtide._lower.profile_rows import OpProfile, Request, profile_of, row_of, time_of
+from lowtide._lower.profiles import ProfileCache, pack_workspace
 from step_models import pair, run_both, same, small_batches
 
 

@@ -29,9 +29,9 @@ except KeyboardInterrupt:
 HELD_SCRIPT = SCRIPT.replace(
     "    lowtide.plan(graph, memory_budget=0.3)",
     """    from pathlib import Path
-    from lowtide.interrupts import signals_held
-    from lowtide.cache_directory import CacheDirectory
-    from lowtide.plan_cache import PlanCache
+    from lowtide._base.interrupts import signals_held
+    from lowtide._base.cache_directory import CacheDirectory
+    from lowtide._compile.plan_cache import PlanCache
     with signals_held:
         PlanCache(CacheDirectory(Path(sys.argv[2]))).get_or_plan(graph, 0.3, None)""",
 )

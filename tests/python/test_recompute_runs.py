@@ -13,9 +13,11 @@ from torch import nn
 import lowtide
 from given_orders import random_order
 from given_repeats import plan_with_repeats
-from lowtide import _core, _torch, compiling, recorder
-from lowtide.lowering import Buffer, Operator, optional_updates
-from lowtide.recorder import Ref, Where
+from lowtide import _core, _torch
+from lowtide._capture import recorder
+from lowtide._capture.recorder import Ref, Where
+from lowtide._compile import compile as compiling
+from lowtide._lower.lowering import Buffer, Operator, optional_updates
 from step_models import Side, pair, pair_of, plain_step, run_both, same, small_batches
 
 SEEDS = range(24 if os.environ.get("LOWTIDE_FULL") else 5)

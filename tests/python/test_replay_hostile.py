@@ -389,7 +389,7 @@ def test_an_iteration_that_cannot_be_packed_uses_ordinary_memory(monkeypatch: py
     def refuse(*_: object) -> None:
         raise MemoryError("no room to pack")
 
-    monkeypatch.setattr("lowtide.replay_profiles.pack_beside", refuse)
+    monkeypatch.setattr("lowtide._replay.profiles.pack_beside", refuse)
     training = Training()
     with pytest.warns(UserWarning, match="no room to pack"), lowtide.replay() as replay:
         for x in inputs_of([64] * 12):

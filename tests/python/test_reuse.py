@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import lowtide
-from lowtide import _core, lowering
+from lowtide import _core
+from lowtide._lower import lowering
 from step_models import pair_of, run_both, same
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16]
@@ -230,7 +231,7 @@ def test_the_same_bits_over_an_operand(name: str) -> None:
     for case, threads in itertools.product(CASES[name], (1, 2)):
         torch.set_num_threads(threads)
         pieces = list(pieces_of(case, threads))
-        for piece, ran in zip(pieces, run_over(case.function, pieces), strict=True):
+        for piece, ran in zip(pieces, run_over(case.function, pieces) if pieces else [], strict=True):
             assert ran.reused == (ran.expected.stride() == piece.operands[piece.copied].stride()), piece.where
             assert same_bits(ran.expected, ran.found), piece.where
 

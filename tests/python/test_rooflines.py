@@ -7,11 +7,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import lowtide
 import zoo
 from graph_file import GraphFile
-from lowtide import rooflines
-from lowtide.lowering import lower
-from lowtide.rooflines import DEVICES, LAUNCH_NS, bytes_moved, operations, time_ns
-from lowtide.surroundings import Surroundings
-from lowtide.tape import capture_step
+from lowtide._capture.tape import capture_step
+from lowtide._guards.surroundings import Surroundings
+from lowtide._lower import rooflines
+from lowtide._lower.lowering import lower
+from lowtide._lower.rooflines import DEVICES, LAUNCH_NS, bytes_moved, operations, time_ns
 from step_models import MODELS, OPTIMIZERS, plain_step
 
 A100 = DEVICES["A100"]

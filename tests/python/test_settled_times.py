@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide.profiles import ProfileCache
+from lowtide._lower.profiles import ProfileCache
 from step_models import pair, run_both, same, small_batches
 
 RUNS = 6  # one that warms up, five that are timed

@@ -35,7 +35,7 @@ def check_equal(eager: Side, planned: Side) -> None:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_ten_steps(model, optimizer):
-    small = model in SMALL and optimizer != "adam" and not FULL
+    small = model in SMALL and (model, optimizer) != ("gpt2", "adam") and not FULL
     eager, planned = pair(model, optimizer, small=small, layers=LAYERS)
     for index, batch in enumerate((small_batches if small else batches)(model, STEPS)):
         expected, got = run_both(eager, planned, index, batch)

@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lowtide
-from lowtide.compiling import MAX_CAPTURES
 
 
 class Looking(TorchDispatchMode):
@@ -20,20 +19,19 @@ class Looking(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def item(compile_step: Callable[..., Any], model: nn.Module, x: torch.Tensor) -> None:
-    compile_step(lambda x: model(x).sum().item())(x)
+def read_output(_module: nn.Module, _args: Any, out: torch.Tensor) -> None:
+    out.sum().item()
+
+
+def item_in_a_module(compile_step: Callable[..., Any], model: nn.Module, x: torch.Tensor) -> None:
+    model.register_forward_hook(read_output)
+    compile_step(lambda x: model(x).sum())(x)
 
 
 def dispatch_mode(compile_step: Callable[..., Any], model: nn.Module, x: torch.Tensor) -> None:
     step = compile_step(model.forward)
     with Looking():
         step(x)
-
-
-def many_captures(compile_step: Callable[..., Any], model: nn.Module, x: torch.Tensor) -> None:
-    step = compile_step(lambda x, n: model(x) * n)
-    for n in range(MAX_CAPTURES + 1):
-        step(x, n)
 
 
 def closed(compile_step: Callable[..., Any], model: nn.Module, x: torch.Tensor) -> None:
@@ -49,9 +47,8 @@ def nested(compile_step: Callable[..., Any], model: nn.Module, x: torch.Tensor) 
 
 
 REASONS = {
-    item: r"\.item\(\)",
+    item_in_a_module: r"\.item\(\)",
     dispatch_mode: "a dispatch mode",
-    many_captures: "8 captures were made",
     closed: "it was closed",
     nested: "another step that is being captured",
 }
@@ -84,7 +81,7 @@ def test_or_runs_eager_on_request_and_says_once_that_budgets_are_not_kept(run):
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run(compile_step, model, torch.ones(2, 8))
-        if run in (item, many_captures):
+        if run is item_in_a_module:
             assert "memory_budget and latency_budget are not kept" in steps[0].summary()
             assert steps[0].plan is None
     (said,) = [str(w.message) for w in caught if "lowtide" in str(w.message)]
@@ -92,9 +89,47 @@ def test_or_runs_eager_on_request_and_says_once_that_budgets_are_not_kept(run):
     assert " runs eager" in said and steps[0].stats()["eager_calls"] == 1
 
 
+WAYS = 20
+
+
+@pytest.mark.parametrize("budgets", [{"memory_budget": "1GiB"}, {"latency_budget": "1s"}])
+def test_with_a_budget_every_way_that_the_step_takes_is_planned(budgets):
+    model = nn.Linear(8, 4)
+    step = lowtide.compile(lambda x, n: model(x) ** n, model=model, **budgets)
+    with torch.no_grad():
+        for n in range(WAYS):
+            assert torch.equal(step(torch.ones(2, 8), n), model(torch.ones(2, 8)) ** n)
+    assert (step.stats()["captures"], step.stats()["eager_calls"]) == (WAYS, 0)
+
+
+def test_without_a_budget_most_of_them_run_eager():
+    model = nn.Linear(8, 4)
+    step = lowtide.compile(lambda x, n: model(x) ** n, model=model)
+    with (
+        torch.no_grad(),
+        pytest.warns(RuntimeWarning, match="most calls are different: .*pow.* is called with") as caught,
+    ):
+        for n in range(WAYS):
+            assert torch.equal(step(torch.ones(2, 8), n), model(torch.ones(2, 8)) ** n)
+    assert len(caught) == 1 and "not kept" not in str(caught[0].message)
+    assert (step.stats()["calls"], step.stats()["eager_calls"]) == (8, WAYS - 8)
+
+
+@pytest.mark.parametrize("budgets", [{}, {"memory_budget": "1GiB"}, {"latency_budget": "1s"}])
+def test_a_value_that_the_function_itself_reads_is_planned(budgets):
+    model = nn.Linear(8, 4)
+    step = lowtide.compile(lambda x: model(x).sum().item(), model=model, on_unsupported="raise", **budgets)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 8)
+            assert step(x) == model(x).sum().item()
+    assert (step.stats()["calls"], step.stats()["eager_calls"]) == (3, 0)
+
+
 def test_without_a_budget_there_is_none_to_speak_of():
     model = nn.Linear(8, 4)
-    step = lowtide.compile(lambda x: model(x).sum().item(), model=model)
+    model.register_forward_hook(read_output)
+    step = lowtide.compile(lambda x: model(x).sum(), model=model)
     assert step.summary() == f"lowtide: {step.__qualname__} has no plan yet; 0 planned calls, 0 eager calls"
     with torch.no_grad(), pytest.warns(RuntimeWarning, match=r"runs eager: .*\.item\(\)") as caught:
         step(torch.ones(2, 8))

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide.optimizer_snapshot import Snapshot, containers_of
-from lowtide.update_lives import held_over
+from lowtide._optimizer.lives import held_over
+from lowtide._optimizer.snapshot import Snapshot, containers_of
 
 _aten = torch.ops.aten
 

@@ -142,9 +142,9 @@ def test_hooks_that_work_on_tensors_are_traced(name):
 
 
 @pytest.mark.parametrize("loss", [hooked_inside, packed, kept_on_cpu])
-def test_hooks_set_inside_the_function_are_traced(loss):
+def test_hooks_set_inside_the_function_see_real_tensors(loss):
     planned, said = check(loss=loss)
-    assert planned.step.stats()["calls"] == STEPS and not said
+    assert planned.step.stats()["eager_calls"] == STEPS and len(said) == 1
 
 
 def test_hooks_may_come_and_go():
@@ -192,6 +192,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda w: w.model[0].bias.register_post_accumulate_grad_hook(lambda p: w.seen.append(1)),
         ".seen`",
     ),
+    "keeps gradients": (
+        lambda w: w.model[0].weight.register_hook(lambda gradient: w.seen.append(gradient.detach())),
+        ".seen`",
+    ),
+    "keeps gradients of a module": (
+        lambda w: w.model[2].register_full_backward_hook(lambda module, into, out: w.seen.append(out[0].sum())),
+        ".seen`",
+    ),
 }
 
 
@@ -202,6 +210,38 @@ def test_hooks_that_do_something_in_python_are_refused_by_name(name):
     assert len(said) == 1 and "runs eager" in said[0] and reason in said[0]
     assert planned.step.stats()["eager_calls"] == STEPS
     assert len(planned.seen) == (0 if name == "keeps on the module" else STEPS)
+
+
+def turn(world: World) -> None:
+    world.model.turned = not world.model.turned
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda w: w.model[0].weight.register_hook(lambda gradient: turn(w)),
+        lambda w: w.model[0].weight.register_post_accumulate_grad_hook(lambda parameter: turn(w)),
+        lambda w: w.model[2].register_full_backward_hook(lambda *_: turn(w)),
+        lambda w: w.model[2].register_forward_hook(lambda *_: turn(w)),
+    ],
+    ids=["tensor", "post accumulate", "full backward", "forward"],
+)
+def test_a_hook_that_leads_back_to_what_was_before_runs_at_every_call(register):
+    """What modules see is the same at every other call, and still the hook has to run."""
+
+    def install(world: World) -> None:
+        world.model.turned = False
+        register(world)
+
+    seen = []
+
+    def around(world: World, x: torch.Tensor) -> torch.Tensor:
+        loss = world.step(x)
+        seen.append(world.model.turned)
+        return loss
+
+    check(install, around=around)
+    assert seen == [True, False] * STEPS  # on both sides
 
 
 # -- around the call ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import transformers
 from torch import nn
 
 import lowtide
+from both_ways import Run, equal_both_ways
 from step_models import same
 
 STEPS = 5
@@ -248,26 +249,51 @@ def test_what_a_step_only_hands_on_may_be_anything() -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [lambda a: a.sum(), lambda a: a + 1, lambda a: len(a), lambda a: bool(a), lambda a: a[0], lambda a: a == 1,
+    [lambda a: a.sum(), lambda a: a + 1, lambda a: len(a), lambda a: bool(a.any()), lambda a: a[0], lambda a: a == 1,
      lambda a: isinstance(a, str), lambda a: f"{a}"],
 )  # fmt: skip
-def test_an_object_that_can_change_and_is_used_is_refused_by_name(use: Callable[[Any], Any]) -> None:
-    model = nn.Linear(2, 2)
+def test_an_object_that_can_change_is_used_as_it_is_at_each_call(use: Callable[[Any], Any]) -> None:
+    def scenario(run: Run) -> None:
+        model = nn.Linear(2, 2)
+        seen = []
 
-    def forward(batch: dict[str, Any]) -> torch.Tensor:
-        use(batch["ids"])
-        return model(batch["x"])
+        def forward(batch: dict[str, Any]) -> torch.Tensor:
+            seen.append(use(batch["ids"]))
+            return model(batch["x"])
 
-    step = lowtide.compile(forward, model=model, on_unsupported="raise")
-    with torch.no_grad(), pytest.raises(lowtide.CaptureError, match=r"uses batch\['ids'\], a ndarray"):
-        step({"x": torch.ones(1, 2), "ids": np.ones(3)})
+        step = run.wrap(forward, model)
+        ids = np.ones(3)
+        with torch.no_grad():
+            for call in range(3):
+                ids[0] = call
+                run.note(step({"x": torch.randn(1, 2), "ids": ids}))
+        run.note([repr(one) for one in seen])
+
+    run = equal_both_ways(scenario)
+    assert (run.planned, run.eager, run.said) == (3, 0, []), run.why
 
 
-def test_an_object_made_in_python_is_not_returned_again_and_again() -> None:
+def test_an_object_that_can_change_decides_what_is_computed() -> None:
+    def scenario(run: Run) -> None:
+        model = nn.Linear(2, 2)
+        step = run.wrap(lambda batch: model(batch["x"]) * float(batch["ids"].sum()), model)
+        ids = np.ones(3)
+        with torch.no_grad():
+            for call in (0, 1, 0, 1):
+                ids[0] = call
+                run.note(step({"x": torch.randn(1, 2), "ids": ids}))
+
+    run = equal_both_ways(scenario)
+    assert (run.planned, run.eager, run.said) == (4, 0, []), run.why
+
+
+def test_an_object_made_in_python_is_made_at_each_call() -> None:
     model = nn.Linear(2, 2)
     step = lowtide.compile(lambda x: (model(x), np.ones(2)), model=model, on_unsupported="raise")
-    with torch.no_grad(), pytest.raises(lowtide.CaptureError, match="returns a ndarray"):
-        step(torch.ones(1, 2))
+    with torch.no_grad():
+        (_, first), (out, second) = step(torch.ones(1, 2)), step(torch.ones(1, 2))
+        assert torch.equal(out, model(torch.ones(1, 2)))
+    assert first is not second and second.tolist() == [1.0, 1.0]
 
 
 def test_transformers_with_cache_give_their_own_output() -> None:

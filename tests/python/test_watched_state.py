@@ -216,7 +216,7 @@ def test_attributes_of_parameters_are_watched() -> None:
 
 
 def test_more_than_can_be_watched_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lowtide.walk.MAX_PLACES", 20)
+    monkeypatch.setattr("lowtide._guards.walk.MAX_PLACES", 20)
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)])
     step = lowtide.compile(lambda x: model(x), model=model, on_unsupported="raise")
     with torch.no_grad(), pytest.raises(lowtide.CaptureError, match="more in Python than can be watched"):

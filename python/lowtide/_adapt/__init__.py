@@ -1,0 +1,1 @@
+"""`lowtide.adapt`: what to recompute, decided for each batch."""

@@ -1,0 +1,1 @@
+"""What every package needs and what needs none of them."""

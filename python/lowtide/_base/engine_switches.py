@@ -1,0 +1,126 @@
+"""PyTorch's switches that decide how an operator computes and what it allocates, beyond its arguments.
+
+A step is captured, profiled and run under one setting of them; another setting is another capture and other profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.backends.mha
+import torch.utils.deterministic
+
+
+class Switch(NamedTuple):
+    """One of them: how it is read, and how it is set."""
+
+    read: Callable[[], Hashable]
+    write: Callable[[Any], Any]
+
+
+def _precision(backend: str, operator: str) -> Switch:
+    read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    return Switch(partial(read, backend, operator), partial(write, backend, operator))
+
+
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # the newer switches below are set to what has no name here
+        return "by backend"
+
+
+def _set_matmul_precision(value: str) -> None:
+    if value != "by backend":
+        torch.set_float32_matmul_precision(value)
+
+
+def _set_only_warns(value: bool) -> None:
+    torch._C._set_deterministic_algorithms(torch._C._get_deterministic_algorithms(), warn_only=value)
+
+
+def _set_deterministic(value: bool) -> None:
+    only_warns = torch._C._get_deterministic_algorithms_warn_only()
+    torch._C._set_deterministic_algorithms(value, warn_only=only_warns)
+
+
+_c: Any = torch._C
+# The module behind `torch.backends.opt_einsum`, whose own attributes are properties that take longer than all others.
+_einsum: dict[str, Any] = torch.backends.opt_einsum.m.__dict__  # type: ignore[attr-defined]
+
+# Read by the operators that a program calls, whenever they run.
+_IN_OPERATORS: dict[str, Switch] = {
+    "threads": Switch(torch.get_num_threads, torch.set_num_threads),
+    "default dtype": Switch(torch.get_default_dtype, torch.set_default_dtype),
+    "deterministic algorithms": Switch(_c._get_deterministic_algorithms, _set_deterministic),
+    "deterministic algorithms only warn": Switch(_c._get_deterministic_algorithms_warn_only, _set_only_warns),
+    "uninitialized memory is filled": Switch(
+        _c._get_deterministic_fill_uninitialized_memory, _c._set_deterministic_fill_uninitialized_memory
+    ),
+    "mkldnn": Switch(_c._get_mkldnn_enabled, _c._set_mkldnn_enabled),
+    "mkldnn deterministic": Switch(_c._get_mkldnn_deterministic, _c._set_mkldnn_deterministic),
+    "float32 precision": _precision("generic", "all"),
+    "mkldnn float32 precision": _precision("mkldnn", "all"),
+    "mkldnn float32 matmul precision": _precision("mkldnn", "matmul"),
+    "mkldnn float32 conv precision": _precision("mkldnn", "conv"),
+    "mkldnn float32 rnn precision": _precision("mkldnn", "rnn"),
+    "float32 matmul precision": Switch(_matmul_precision, _set_matmul_precision),
+    "float16 reduced precision reduction": Switch(
+        _c._get_cpu_allow_fp16_reduced_precision_reduction, _c._set_cpu_allow_fp16_reduced_precision_reduction
+    ),
+    "nnpack": Switch(_c._get_nnpack_enabled, _c._set_nnpack_enabled),
+    "quantized engine": Switch(_c._get_qengine, _c._set_qengine),
+    "sparse invariants are checked": Switch(_c._check_sparse_tensor_invariants, _c._set_check_sparse_tensor_invariants),
+}
+# Read by what decides which operators are called: a function may set them for a part of its work.
+_IN_CHOICES: dict[str, Switch] = {
+    "flash attention": Switch(_c._get_flash_sdp_enabled, _c._set_sdp_use_flash),
+    "memory-efficient attention": Switch(_c._get_mem_efficient_sdp_enabled, _c._set_sdp_use_mem_efficient),
+    "math attention": Switch(_c._get_math_sdp_enabled, _c._set_sdp_use_math),
+    "math attention reduced precision": Switch(
+        _c._get_math_sdp_allow_fp16_bf16_reduction, _c._set_math_sdp_allow_fp16_bf16_reduction
+    ),
+    "overrideable attention": Switch(_c._get_overrideable_sdp_enabled, _c._set_sdp_use_overrideable),
+    "attention priority": Switch(
+        lambda: tuple(_c._get_sdp_priority_order()), lambda value: _c._set_sdp_priority_order(list(value))
+    ),
+    "einsum paths": Switch(partial(_einsum.__getitem__, "enabled"), partial(_einsum.__setitem__, "enabled")),
+    "einsum strategy": Switch(partial(_einsum.__getitem__, "strategy"), partial(_einsum.__setitem__, "strategy")),
+    "multi-head attention fast path": Switch(
+        torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+    ),
+}
+
+SWITCH_NAMES = (*_IN_OPERATORS, *_IN_CHOICES)
+_in_operators = tuple(switch.read for switch in _IN_OPERATORS.values())
+_in_choices = tuple(switch.read for switch in _IN_CHOICES.values())
+
+
+def read_switches() -> tuple[Hashable, ...]:
+    """The switches as they are now, in the order of `SWITCH_NAMES`."""
+    return (*read_operator_switches(), *[read() for read in _in_choices])
+
+
+def set_switches(values: Sequence[Hashable]) -> None:
+    """Sets those that are others now than `read_switches` gave."""
+    switches = [*_IN_OPERATORS.values(), *_IN_CHOICES.values()]
+    for switch, value in zip(switches, values, strict=True):
+        if switch.read() != value:
+            switch.write(value)
+
+
+def read_operator_switches() -> tuple[Hashable, ...]:
+    """Those that operators read when they run."""
+    return tuple([read() for read in _in_operators])
+
+
+def changed_since(before: Sequence[Hashable]) -> str:
+    """The first of the operators' switches that is not as it was, and how it was and is; "" if all are."""
+    now = read_operator_switches()
+    if now == before:
+        return ""
+    named = zip(_IN_OPERATORS, before, now, strict=True)
+    return next(f"{name} ({was} -> {value})" for name, was, value in named if was != value)

@@ -1,0 +1,1 @@
+"""`lowtide.compile`: budgets, captures, plans and what ends in eager."""

@@ -1,0 +1,1 @@
+"""`lowtide.fit`: will it fit?"""

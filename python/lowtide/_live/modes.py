@@ -1,0 +1,62 @@
+"""The modes that a call is made under: read, compared, and set again where it is made later."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from .._base.engine_switches import SWITCH_NAMES, read_switches, set_switches
+
+
+def read_modes_of_call() -> tuple[Hashable, ...]:
+    """Everything that PyTorch reads beside the arguments of a call."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()),
+        read_switches(),
+    )
+
+
+def autocasts(modes: tuple[Any, ...]) -> bool:
+    """Whether casts are made in these modes."""
+    return bool(modes[2][0])
+
+
+def reads_of_operators_are(before: tuple[Hashable, ...], modes: tuple[Any, ...]) -> bool:
+    """Whether the switches that operators read when they run are those, in modes that a call was made under."""
+    return bool(modes[3][: len(before)] == before)
+
+
+@contextmanager
+def under_modes(modes: tuple[Any, ...]) -> Iterator[None]:
+    """While open, the modes that a call was made under."""
+    now: tuple[Any, ...] = read_modes_of_call()
+    if modes == now:
+        yield
+        return
+    grad, inference, autocast, switches = modes
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(inference))
+        stack.enter_context(torch.set_grad_enabled(grad))
+        stack.callback(_set_autocast, *now[2])
+        _set_autocast(*autocast)
+        stack.callback(set_switches, now[3])
+        set_switches(switches)
+        yield
+
+
+def differing_modes(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
+    """In words, the first that is another one."""
+    names = ("grad mode", "inference mode", "autocast", *SWITCH_NAMES)
+    pairs = zip(names, (*before[:3], *before[3]), (*after[:3], *after[3]), strict=True)
+    return next(f"{name}: {was} -> {now}" for name, was, now in pairs if was != now)
+
+
+def _set_autocast(enabled: bool, dtype: torch.dtype, cached: bool) -> None:
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
+    torch.set_autocast_cache_enabled(cached)

@@ -1,0 +1,132 @@
+"""The default generator of PyTorch while draws are deferred: who sets it is found, who reads it is answered in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+class DeferredDraws:
+    """Where the generator stood before the deferred draws of a program.
+
+    From the first of them on it stands where it has never been before. If it stands elsewhere later, live Python has
+    set it meanwhile, by whatever name.
+    """
+
+    def __init__(self) -> None:
+        self._first: torch.Tensor | None = None
+        self._before: torch.Tensor | None = None  # the first that is not made yet
+        self._marked: torch.Tensor | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether a draw is deferred."""
+        return self._before is not None
+
+    def note(self) -> None:
+        """A call that draws is deferred."""
+        if self._before is None:
+            self._defer_from_here()
+            self._first = self._before
+
+    def _defer_from_here(self) -> None:
+        with _disable_current_modes():
+            self._before = torch.get_rng_state()
+            torch.rand(())
+            self._marked = torch.get_rng_state()
+
+    def was_set(self) -> bool:
+        """Whether live Python has set the generator since the first draw was deferred."""
+        return self._marked is not None and not torch.equal(torch.get_rng_state(), self._marked)
+
+    @contextmanager
+    def made(self, *, whatever_happens: bool = False) -> Iterator[None]:
+        """While open, the draws are made. What live Python has set since then holds afterwards.
+
+        An exception from inside leaves them deferred, unless they are made whatever happens.
+        """
+        if self._before is None:
+            yield
+            return
+        seeded = self.was_set()
+        now = torch.get_rng_state() if seeded else self._marked
+        assert now is not None
+        torch.set_rng_state(self._before)
+        try:
+            yield
+        except BaseException:
+            if whatever_happens:
+                self._before = self._marked = None
+            else:
+                torch.set_rng_state(now)
+            raise
+        self._before = self._marked = None
+        if seeded:
+            torch.set_rng_state(now)
+
+    @contextmanager
+    def partly_made(self) -> Iterator[None]:
+        """While open, some of the draws are made; the others remain deferred."""
+        if self._before is None:
+            yield
+            return
+        torch.set_rng_state(self._before)
+        try:
+            yield
+        finally:
+            self._defer_from_here()
+
+    def put_back(self, undo: Callable[[], None]) -> None:
+        """Draws that were partly made are deferred again: `undo` lets go of what they gave."""
+        now = torch.get_rng_state()
+        undo()
+        self._before = self._first
+        torch.set_rng_state(now)
+
+    def forget(self) -> None:
+        """They are not made at all."""
+        if self._first is not None and not self.was_set():
+            torch.set_rng_state(self._first)
+        self._before = self._marked = None
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """While open, draws are made that will be made once more."""
+        now = torch.get_rng_state()
+        if self._before is not None:
+            torch.set_rng_state(self._before)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(now)
+
+
+class _WatchedGenerator:
+    """The default generator, for the functions of `torch.random`."""
+
+    def __init__(self, own: torch.Generator, before_read: Callable[[], None]) -> None:
+        self._own = own
+        self._before_read = before_read
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get_state" and threading.get_ident() == self._thread:
+            self._before_read()
+        return getattr(self._own, name)
+
+
+@contextmanager
+def reads_noticed(before_read: Callable[[], None]) -> Iterator[None]:
+    """While open, `torch.get_rng_state` and all that use it have `before_read` called first, on this thread."""
+    module: Any = torch.random
+    own = module.default_generator
+    module.default_generator = _WatchedGenerator(own, before_read)
+    try:
+        yield
+    finally:
+        module.default_generator = own

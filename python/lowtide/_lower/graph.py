@@ -1,0 +1,212 @@
+"""Profiles of a lowered step's operators, and the graph that is planned."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .. import _core
+from .._base.interrupts import signals_held
+from .._base.pause import PAUSE
+from .._capture.layouts import layouts
+from .._capture.recorder import QUANTIZED, Ref, is_pure
+from .._optimizer.opaque import OPAQUE_UPDATE
+from .._optimizer.template import Number
+from ..errors import CaptureError
+from .custom_operators import own_state_kept
+from .lowering import (
+    Lowered,
+    Operator,
+    is_effect,
+    is_random,
+    optional_updates,
+    reuses,
+    runs_once,
+)
+from .profile_rows import OpProfile, Request
+from .profiles import ProfileCache, signature_of, take_profile
+from .scratch import Scratch
+
+
+def profile_operators(
+    lowered: Lowered, cache: ProfileCache, number: Callable[[Number], int | float]
+) -> tuple[list[str], list[OpProfile]]:
+    """The signature and profile of every operator, of which each distinct one was run on scratch tensors by now.
+
+    Those that the cache knows from disk are run once, to see that they do what it says; the others are timed as well.
+    Calls whose results have other strides than in the capture are in `lowered.misled` afterwards.
+    """
+    signatures: list[str] = []
+    profiles: list[OpProfile] = []
+    corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
+    scratch = Scratch(number)
+    random_state = torch.get_rng_state()
+    try:
+        for index, operator in enumerate(lowered.operators):
+            if corrected:
+                operator.arguments = _correct(operator.arguments, corrected)
+                operator.results = _correct(operator.results, corrected)
+            signature = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
+            profile = _known(operator, signature, cache, scratch) if can_run_alone(operator) else _assumed(operator)
+            if profile is None:
+                signals_held.look()
+                profile = _profile(operator, [scratch.own(argument) for argument in operator.arguments], timed=True)
+                cache.put(signature, profile)
+            if lowered.absent and any(ref.buffer in lowered.absent for ref in operator.reads()):
+                raise CaptureError(f"{operator.target} reads a result that is not there ({operator.where.source})")
+            for correction in profile.corrections:
+                told = operator.results[correction.result]
+                assert told is not None
+                if not correction.dtype:
+                    lowered.absent.add(told.buffer)
+                    lowered.buffers[told.buffer].nbytes = 0
+                    continue
+                dtype = getattr(torch, correction.dtype)
+                if dtype in QUANTIZED:
+                    raise CaptureError(
+                        f"{operator.target} gives a quantized tensor ({dtype}), which cannot be planned "
+                        f"({operator.where.source})"
+                    )
+                if index not in lowered.updates and (told.dtype, told.sizes) == (dtype, correction.sizes):
+                    is_new = layouts.learn(operator.target, operator.arguments, correction.result, correction.strides)
+                    call = f"{operator.target} ({operator.where.source})"
+                    lowered.misled[call] = lowered.misled.get(call, False) or is_new
+                real = told._replace(dtype=dtype, sizes=correction.sizes, strides=correction.strides)
+                corrected[told.buffer] = (told, real)
+                operator.results[correction.result] = real
+            signatures.append(signature)
+            profiles.append(profile)
+    finally:
+        torch.set_rng_state(random_state)
+    lowered.outputs = _correct(lowered.outputs, corrected)
+    cache.save()
+    return signatures, profiles
+
+
+def _correct(tree: Any, corrected: dict[int, tuple[Ref, Ref]]) -> Any:
+    """Windows on results whose fakes were wrong, as they really are; the rest of the tree as it is."""
+    if isinstance(tree, Ref):
+        if tree.buffer not in corrected:
+            return tree
+        told, real = corrected[tree.buffer]
+        if (told.sizes, told.strides) == (real.sizes, real.strides):
+            return tree._replace(dtype=real.dtype)
+        if (tree.sizes, tree.strides) != (told.sizes, told.strides):
+            raise CaptureError("a view of a result whose sizes or strides the capture cannot know")
+        return real
+    if isinstance(tree, (list, tuple)):
+        return [_correct(item, corrected) for item in tree]
+    return tree
+
+
+def assume_profiles(lowered: Lowered) -> list[OpProfile]:
+    """Profiles without running anything: every operator allocates its results and nothing else."""
+    return [_assumed(operator) for operator in lowered.operators]
+
+
+def can_run_alone(operator: Operator) -> bool:
+    """Whether it may run on scratch tensors.
+
+    Not the user's own rule, nor a check that scratch values would fail, nor a pause, which has all that lasts.
+    """
+    return not (is_effect(operator) or operator.target in (OPAQUE_UPDATE, PAUSE))
+
+
+def _assumed(operator: Operator) -> OpProfile:
+    made = zip(operator.results, operator.made, strict=True)
+    return OpProfile(tuple(Request(ref.extent(), i, -1) for i, (ref, new) in enumerate(made) if ref and new), 0, 0)
+
+
+def _known(operator: Operator, signature: str, cache: ProfileCache, scratch: Scratch) -> OpProfile | None:
+    """Its profile in the cache, if the operator does here what that says."""
+    profile = cache.get(signature)
+    if profile is None or cache.is_confirmed(signature, profile):
+        return profile
+    for _ in range(2):  # the first run in a process may set something up
+        signals_held.look()
+        arguments = [_to_confirm(operator, argument, scratch) for argument in operator.arguments]
+        with contextlib.suppress(Exception):  # what is wrong with it is told where it is taken anew
+            if _profile(operator, arguments, timed=False).behaviour == profile.behaviour:
+                cache.confirm(signature, profile.behaviour)
+                return profile
+    cache.forget(signature)
+    return None
+
+
+def _to_confirm(operator: Operator, argument: Any, scratch: Scratch) -> tuple[str, Any]:
+    """Only of PyTorch's own operators it is known what they write."""
+    return scratch.lent(argument, operator.writes) if is_pure(operator.target) else scratch.own(argument)
+
+
+def _profile(operator: Operator, arguments: Sequence[tuple[str, Any]], *, timed: bool) -> OpProfile:
+    try:
+        with own_state_kept(operator.target):
+            return take_profile(
+                operator.target, arguments, operator.results, operator.made, operator.grad_mode, timed=timed
+            )
+    except CaptureError as error:
+        raise CaptureError(f"{error} ({operator.where.source})") from error
+
+
+def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0) -> _core.Graph:
+    """The planner's view of the step: buffers, versions, operators in program order.
+
+    Whatever lies in the arena gets `margin` bytes more on either side.
+    """
+    _take_real_sizes(lowered, profiles)
+    builder = _core.GraphBuilder()
+    for buffer in lowered.buffers:
+        resident = buffer.kind != "planned"
+        size = buffer.nbytes if resident else _with_margins(buffer.nbytes, margin)
+        builder.buffer(size, resident=resident, initial=buffer.kind == "bound", role=buffer.role, name=buffer.name)
+    versions = [0] * len(lowered.buffers)
+    values: dict[tuple[Ref, int], int] = {}
+
+    def value(ref: Ref) -> int:
+        key = (ref, versions[ref.buffer])
+        if key not in values:
+            values[key] = builder.value(ref.buffer, str(ref.dtype)[6:], ref.sizes)
+        return values[key]
+
+    for operator, profile in zip(lowered.operators, profiles, strict=True):
+        reads = [value(ref) for ref in dict.fromkeys([*operator.reads(), *operator.held])]
+        new = [
+            ref.buffer for ref, made in zip(operator.results, operator.made, strict=True) if made and ref is not None
+        ]
+        writes = [*operator.writes, *new]
+        op = builder.op(
+            str(operator.target),
+            reads,
+            writes,
+            workspace=_with_margins(profile.workspace, margin),
+            time_ns=profile.time_ns,
+            random=is_random(operator),
+            mutating=bool(operator.writes),
+            must_not_recompute=runs_once(operator) or not lowered.kept.isdisjoint(writes),
+            may_skip_updates=bool(optional_updates(operator, lowered.buffers)),
+            backward=operator.backward,
+            source=operator.where.source,
+            module=operator.where.module,
+            region=operator.region,
+        )
+        for source, result in reuses(operator, lowered.buffers):
+            builder.reuse(op, source, result)
+        for written in writes:
+            versions[written] += 1
+    return builder.build()
+
+
+def _with_margins(size: int, margin: int) -> int:
+    return size + 2 * margin if size else 0
+
+
+def _take_real_sizes(lowered: Lowered, profiles: Sequence[OpProfile]) -> None:
+    """Fake metadata says how large a result is, the profile how large its allocation is."""
+    for operator, profile in zip(lowered.operators, profiles, strict=True):
+        for request in profile.requests:
+            ref = operator.results[request.result] if 0 <= request.result < len(operator.results) else None
+            if ref is not None and operator.made[request.result] and ref.buffer not in lowered.absent:
+                lowered.buffers[ref.buffer].nbytes = request.bytes

@@ -1,0 +1,185 @@
+"""Rooflines: how long an operator would take on a device that is not here, from the device's published peaks.
+
+    time of an operator = max(operations / peak of its dtype, bytes moved / bandwidth) + launch
+
+It is what the device cannot beat, plus the launch: real kernels reach less than the peaks, some far less. So times of
+two operators compare, and a step's total is a bound rather than a forecast. Floating point operations come from
+PyTorch's own table of formulas (`torch.utils.flop_counter`), by shapes alone; what is not in it moves bytes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from .._base.schemas import DEFAULT
+from .._capture.recorder import Ref, refs_in
+from .lowering import Operator
+
+GIB = 2**30
+GIGA = 10**9
+LAUNCH_NS = 4000  # assumed, not measured: what it takes to hand one kernel to the device, and the device to begin
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a device's maker says it can do: dense, without sparsity."""
+
+    name: str
+    memory_bytes: int
+    bytes_per_second: int
+    operations_per_second: Mapping[str, int]  # by dtype; float32 without tensor cores, tf32 with
+    capability: tuple[int, int]  # of CUDA: which kernels there are
+    launch_ns: int = LAUNCH_NS
+
+
+_AMPERE = {"float32": 19_500 * GIGA, "tf32": 156_000 * GIGA, "bfloat16": 312_000 * GIGA, "float16": 312_000 * GIGA}
+
+# NVIDIA's data sheets: A100 80GB and 40GB SXM (2021), H100 SXM (2023), L4 (2023). Those of H100 and L4 give the peaks
+# of tensor cores with sparsity, which are twice those here.
+DEVICES = {
+    device.name: device
+    for device in (
+        Device("A100", 80 * GIB, 2_039 * GIGA, _AMPERE, (8, 0)),
+        Device("A100-40", 40 * GIB, 1_555 * GIGA, _AMPERE, (8, 0)),
+        Device(
+            "H100",
+            80 * GIB,
+            3_350 * GIGA,
+            {"float32": 67_000 * GIGA, "tf32": 494_500 * GIGA, "bfloat16": 989_500 * GIGA, "float16": 989_500 * GIGA},
+            (9, 0),
+        ),
+        Device(
+            "L4",
+            24 * GIB,
+            300 * GIGA,
+            {"float32": 30_300 * GIGA, "tf32": 60_000 * GIGA, "bfloat16": 121_000 * GIGA, "float16": 121_000 * GIGA},
+            (8, 9),
+        ),
+    )
+}
+
+
+def device_named(name: str) -> Device:
+    """The device of that name, in capitals or not; `ValueError` if there is none."""
+    device = DEVICES.get(name.upper())
+    if device is None:
+        raise ValueError(f"no device is called {name!r}; there are {', '.join(DEVICES)}")
+    return device
+
+
+def time_ns(operator: Operator, device: Device) -> int:
+    """How long the device takes at least: whole nanoseconds, 0 for what neither computes nor moves bytes."""
+    work, moved = operations(operator), bytes_moved(operator)
+    if not work and not moved:
+        return 0
+    return max(_nanos(work, _peak(operator, device)), _nanos(moved, device.bytes_per_second)) + device.launch_ns
+
+
+def _nanos(amount: int, per_second: int) -> int:
+    return -(-amount * 10**9 // per_second)
+
+
+def _peak(operator: Operator, device: Device) -> int:
+    """Operations per second in the dtype of its operands. Dtypes without a peak of their own count as float32."""
+    dtype = next((str(ref.dtype)[6:] for ref in operator.reads()), "")
+    if dtype == "float32":
+        # As PyTorch would on such a device: convolutions in TF32 unless told not to, the rest only if told to.
+        convolution = "convolution" in operator.target._schema.name
+        settings = torch.backends.cudnn.conv if convolution else torch.backends.cuda.matmul  # type: ignore[attr-defined]
+        dtype = "tf32" if settings.fp32_precision == "tf32" else dtype
+    return device.operations_per_second.get(dtype, device.operations_per_second["float32"])
+
+
+def bytes_moved(operator: Operator) -> int:
+    """Bytes of the windows that it reads and of those that it writes, each once; a repeated row or column is one."""
+    if operator.target._schema.name.startswith(("aten::empty", "aten::new_empty")):
+        return 0
+    read = dict.fromkeys(operator.reads())
+    made = [ref for ref, new in zip(operator.results, operator.made, strict=True) if ref is not None and new]
+    written = [ref for ref in read if ref.buffer in operator.writes] + list(dict.fromkeys(made))
+    moved = {ref: _bytes(ref) for ref in read}
+    if operator.target in _PICKS:  # of its table it reads what it picks
+        table = next(refs_in(operator.arguments))
+        moved[table] = min(moved[table], sum(map(_bytes, made)))
+    return sum(moved.values()) + sum(map(_bytes, written))
+
+
+def _bytes(ref: Ref) -> int:
+    distinct = (size for size, stride in zip(ref.sizes, ref.strides, strict=True) if stride or not size)
+    return math.prod(distinct) * ref.dtype.itemsize
+
+
+_PICKS = {
+    _aten.embedding.default,
+    _aten.gather.default,
+    _aten.index.Tensor,
+    _aten.index_select.default,
+}
+
+
+def operations(operator: Operator) -> int:
+    """Its floating point operations (a multiplication and an addition are two), 0 if there is no formula."""
+    packet = operator.target.overloadpacket
+    formula = _FORMULAS.get(packet) or flop_registry.get(packet)
+    if formula is None:
+        return 0
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for schema, argument in zip(operator.target._schema.arguments, operator.arguments, strict=True):
+        value = schema.default_value if argument is DEFAULT else _shaped(argument)
+        if schema.kwarg_only:
+            named[schema.name] = value
+        else:
+            positional.append(value)
+    results = [_shaped(ref) for ref in operator.results]
+    return int(formula(*positional, **named, out_val=results[0] if len(results) == 1 else results))
+
+
+def _shaped(tree: Any) -> Any:
+    """Refs as tensors without content, for formulas that look at shapes."""
+    if isinstance(tree, Ref):
+        return torch.empty_strided(tree.sizes, tree.strides, dtype=tree.dtype, device="meta")
+    if isinstance(tree, (list, tuple)):
+        return [_shaped(item) for item in tree]
+    return tree
+
+
+def _convolution_backward(
+    gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any, out_val: Any
+) -> int:
+    # Either gradient costs what the convolution does. PyTorch's formula forgets groups in that of the weight.
+    _, stride, padding, dilation, transposed, output_padding, groups, wanted = rest
+    forward = flop_registry[_aten.convolution](
+        x, weight, None, stride, padding, dilation, transposed, output_padding, groups, out_val=gradient
+    )
+    return int(forward) * sum(map(bool, wanted[:2]))
+
+
+def _rnn(x: torch.Tensor, *rest: torch.Tensor, out_val: Any) -> int:
+    # Each row of each time step is multiplied by both matrices of weights.
+    rows: int = x.numel() // x.shape[-1]
+    return 2 * rows * sum(weight.numel() for weight in rest[:2])
+
+
+def _rnn_backward(x: torch.Tensor, *rest: torch.Tensor, out_val: Any) -> int:
+    return 2 * _rnn(x, *rest, out_val=out_val)
+
+
+# What PyTorch's table does not know, because it is made for another device, or has wrong.
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[_aten._scaled_dot_product_flash_attention],
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        _aten._scaled_dot_product_flash_attention_backward
+    ],
+    _aten.convolution_backward: _convolution_backward,
+    _aten.mkldnn_rnn_layer: _rnn,
+    _aten.mkldnn_rnn_layer_backward: _rnn_backward,
+}

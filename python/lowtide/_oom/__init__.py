@@ -1,0 +1,1 @@
+"""`lowtide.explain_oom`: who held the memory when it ran out."""

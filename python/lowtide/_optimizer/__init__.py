@@ -1,0 +1,1 @@
+"""Optimizers: what their steps do, as operators of the step."""

@@ -1,0 +1,42 @@
+"""`lowtide.plan`: a verified plan of a graph, within budgets given as people write them."""
+
+from __future__ import annotations
+
+from . import _core
+from ._base.budgets import read_latency_budget, read_memory_budget
+from ._base.progress import plan_in_sight
+
+
+def plan(
+    graph: _core.Graph,
+    *,
+    memory_budget: int | float | str | None = None,
+    latency_budget: int | float | str | None = None,
+    order: str = "best",
+    layout: str = "auto",
+    reuse: bool = True,
+    recompute: str = "auto",
+) -> _core.Plan:
+    """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
+
+    `memory_budget` is bytes, text ("6GiB") or a share (0.6 or "60%") of what eager needs, which is
+    `graph.eager_bytes`: resident bytes and program-order peak. It covers resident bytes and arena. `latency_budget` is
+    milliseconds or text ("20ms"). With `reuse`, operators that can do so with the same bits make their result in the
+    bytes of an operand that nobody needs any more.
+
+    Every operator runs once, if the memory budget allows that. If not, some run again, so that what they make need not
+    be kept: as few and cheap ones as are found. With a latency budget alone, as much runs again as that allows, and the
+    plan needs as little memory as is found. `recompute` names what chooses them; "none" lets nothing run again.
+
+        plan = lowtide.plan(graph, memory_budget="6GiB")
+        print(plan.summary())
+    """
+    return plan_in_sight(
+        graph,
+        order=order,
+        layout=layout,
+        reuse=reuse,
+        recompute=recompute,
+        memory_budget=read_memory_budget(memory_budget),
+        latency_budget_ns=read_latency_budget(latency_budget),
+    )

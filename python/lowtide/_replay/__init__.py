@@ -1,0 +1,1 @@
+"""`lowtide.replay`: eager iterations from one arena."""

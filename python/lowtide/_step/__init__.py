@@ -1,0 +1,1 @@
+"""The captured step: its plan, its program, and how it runs."""

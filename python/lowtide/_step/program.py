@@ -1,0 +1,113 @@
+"""The program of a plan: a lowered step in the form that the runtime runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _core, _torch
+from .._base.pause import PAUSE
+from .._base.schemas import DEFAULT
+from .._capture.recorder import Ref
+from .._lower.lowering import CLONE, Lowered, is_random, optional_updates, reuses
+from .._lower.profile_rows import OpProfile
+from .._optimizer.template import Number
+from .memory_guard import OFF, MemoryGuard
+
+
+@dataclass(slots=True)
+class Program:
+    """A plan in executable form, and how to find its parts again."""
+
+    runtime: _torch.Program
+    operators: list[int]  # by call: which operator it is
+    buffers: list[int]  # by buffer of the runtime: which of the step's it stands for
+
+
+def assemble(
+    lowered: Lowered,
+    profiles: Sequence[OpProfile],
+    plan: _core.Plan,
+    numbers: Sequence[int | float],
+    guard: MemoryGuard = OFF,
+) -> Program:
+    """Builds the program of a verified plan: tensors at their planned addresses, calls in planned order.
+
+    The runtime has a buffer for each block of the plan: the step's own buffers come first, in their order.
+    """
+    runtime = _torch.Program(plan.arena_bytes, guard.level)
+    buffers = plan.block_buffers()
+    own = list(range(len(lowered.buffers)))
+    assert buffers[: len(own)] == own, "block i stands in for buffer i"
+    offsets = [offset + guard.margin for offset in plan.offsets()]
+    workspaces = [offset + guard.margin for offset in plan.workspace_offsets()]
+    ending: dict[int, list[int]] = {}
+    for block, end in enumerate(plan.ends()):
+        buffer = lowered.buffers[buffers[block]]
+        planned = buffer.kind == "planned"
+        runtime.add_buffer(buffer.kind, buffer.nbytes, offsets[block] if planned else 0)
+        if planned and end > 0:
+            ending.setdefault(end - 1, []).append(block)
+    values: dict[tuple[int, Ref], int] = {}
+    first_call: dict[int, int] = {}  # by operator
+
+    def value(block: int, ref: Ref) -> int:
+        if (block, ref) not in values:
+            values[block, ref] = runtime.add_value(block, ref.dtype, ref.sizes, ref.strides, ref.offset)
+        return values[block, ref]
+
+    def add_call(step: int, index: int, block_of: dict[int, int]) -> None:
+        """`block_of` gives the block of each of the operator's buffers at this step."""
+        operator, profile = lowered.operators[index], profiles[index]
+        first = first_call.setdefault(index, step)
+        left_out = optional_updates(operator, lowered.buffers) if first != step else []
+
+        def describe(argument: Any) -> tuple[str, Any]:
+            if argument is DEFAULT:
+                return ("default", None)
+            if isinstance(argument, Ref):
+                return ("value", value(block_of[argument.buffer], argument))
+            if isinstance(argument, Number):
+                return ("number", argument.index)
+            if isinstance(argument, (list, tuple)) and any(isinstance(i, (Ref, Number)) for i in argument):
+                return ("list", [describe(item) for item in argument])
+            return ("constant", argument)
+
+        def result(ref: Ref | None) -> int:
+            return -1 if ref is None or ref.buffer in lowered.absent else value(block_of[ref.buffer], ref)
+
+        requests: list[tuple[int, int]] = []
+        for request in profile.requests:
+            ref = operator.results[request.result] if request.result >= 0 else None
+            if ref is not None and operator.made[request.result] and lowered.buffers[ref.buffer].kind == "planned":
+                requests.append((request.bytes, offsets[block_of[ref.buffer]]))
+            elif request.result < 0 and request.offset >= 0:
+                requests.append((request.bytes, workspaces[step] + request.offset))
+            else:
+                requests.append((request.bytes, -1))
+        pairs = [(block_of[source], block_of[made]) for source, made in reuses(operator, lowered.buffers)]
+        runtime.add_call(
+            operator.target._schema.name,
+            operator.target._schema.overload_name,
+            [describe(None if i in left_out else argument) for i, argument in enumerate(operator.arguments)],
+            [result(ref) for ref in operator.results],
+            requests,
+            ending.get(step, []),
+            [] if left_out else [block_of[buffer] for buffer in operator.writes],
+            [pair for pair in pairs if offsets[pair[0]] == offsets[pair[1]]],
+            (workspaces[step], profile.workspace),
+            operator.grad_mode,
+            _core.op_leaves_results_unwritten(operator.target._schema.name),
+            operator.target is CLONE,
+            first if first != step and is_random(operator) else -1,
+        )
+
+    for step, index in enumerate(plan.order):
+        add_call(step, index, {buffers[block]: block for block in plan.step_blocks(step)})
+        if lowered.operators[index].target is PAUSE:
+            runtime.add_pause(step)
+    for ref in lowered.outputs:
+        runtime.add_output(value(ref.buffer, ref))
+    runtime.finish(list(numbers))
+    return Program(runtime, plan.order, buffers)
