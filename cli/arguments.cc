@@ -9,6 +9,7 @@
 #include "exit_codes.h"
 #include "lowtide/layout.h"
 #include "lowtide/order.h"
+#include "lowtide/published.h"
 #include "lowtide/recompute.h"
 #include "numbers.h"
 
@@ -27,10 +28,12 @@ std::string list(std::span<const std::string_view> names) {
 }
 
 template <typename Algorithm>
-std::string list(std::string title, std::span<const Algorithm> algorithms) {
+std::string list(std::string title, std::span<const Algorithm> ours, const std::vector<Algorithm>& others) {
   std::string text = std::move(title) + ":\n";
-  for (const Algorithm& algorithm : algorithms) {
-    text += "  " + std::string(algorithm.name) + ": " + std::string(algorithm.description) + "\n";
+  for (const std::span<const Algorithm> algorithms : {ours, std::span<const Algorithm>(others)}) {
+    for (const Algorithm& algorithm : algorithms) {
+      text += "  " + std::string(algorithm.name) + ": " + std::string(algorithm.description) + "\n";
+    }
   }
   return text;
 }
@@ -45,7 +48,8 @@ void add_companions(CLI::App& app) {
 }
 
 std::string layouts(std::string title) {
-  return list(std::move(title), layout_algorithms()) + "  auto: The smallest that these find, the programs left out.\n";
+  return list(std::move(title), layout_algorithms(), published().layouts) +
+         "  auto: The smallest that these find, the programs left out.\n";
 }
 
 void add_output_flags(CLI::App& command, CommandLine& line) {
@@ -73,8 +77,8 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
       ->type_name("NAME")
       ->capture_default_str();
   add_output_flags(*command, line);
-  command->footer(list("Orders", order_algorithms()) + "\n" + layouts("Layouts") + "\n" +
-                  list("Recompute", recompute_algorithms()) +
+  command->footer(list("Orders", order_algorithms(), published().orders) + "\n" + layouts("Layouts") + "\n" +
+                  list("Recompute", recompute_algorithms(), published().recomputes) +
                   "\nExamples:\n"
                   "  lowtide plan step.json -o plan.json\n"
                   "  lowtide plan step.json.zst --memory-budget 6GiB --json");

@@ -9,6 +9,7 @@
 #include "lowtide/explain.h"
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
+#include "lowtide/published.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
 
@@ -74,7 +75,8 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
   PlanOptions options{.order = arguments.order,
                       .layout = arguments.layout,
                       .reuse = !arguments.no_reuse,
-                      .recompute = arguments.recompute};
+                      .recompute = arguments.recompute,
+                      .others = published()};
   if (arguments.memory_budget) {
     const Result<Budget> budget = parse_budget(*arguments.memory_budget);
     if (!budget.ok()) return about("--memory-budget", budget.error());

@@ -13,6 +13,7 @@
 #include "io/formats.h"
 #include "lowtide/budget.h"
 #include "lowtide/buffers.h"
+#include "lowtide/published.h"
 #include "lowtide/verify.h"
 #include "packing_pictures.h"
 
@@ -144,7 +145,7 @@ void add_path(JsonObject& json, std::string_view key, const std::optional<std::s
 }  // namespace
 
 Result<Report> run(const PackArguments& arguments, Progress& progress) {
-  LayoutOptions options{.algorithm = arguments.algorithm, .steps = arguments.work};
+  LayoutOptions options{.algorithm = arguments.algorithm, .others = published().layouts, .steps = arguments.work};
   options.threads = arguments.threads > 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
   if (arguments.time_limit) {
     options.time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(*arguments.time_limit * 1000));

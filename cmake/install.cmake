@@ -1,4 +1,5 @@
-# The installed package: find_package(lowtide) gives lowtide::lowtide.
+# The installed package: find_package(lowtide) gives lowtide::lowtide and, where it finds what they need, lowtide::io and
+# lowtide::published.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lowtide)
@@ -8,6 +9,15 @@ install(TARGETS lowtide EXPORT lowtide_targets
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 install(EXPORT lowtide_targets FILE lowtideTargets.cmake NAMESPACE lowtide::
   DESTINATION ${package_dir} COMPONENT development)
+# A file for each part that needs more: a project without zstd can still have the core.
+foreach(part io published)
+  if(TARGET lowtide_${part})
+    install(TARGETS lowtide_${part} EXPORT lowtide_${part}_targets
+      ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+    install(EXPORT lowtide_${part}_targets FILE lowtide_${part}Targets.cmake NAMESPACE lowtide::
+      DESTINATION ${package_dir} COMPONENT development)
+  endif()
+endforeach()
 
 configure_package_config_file(cmake/lowtideConfig.cmake.in ${PROJECT_BINARY_DIR}/lowtideConfig.cmake
   INSTALL_DESTINATION ${package_dir})

@@ -17,13 +17,14 @@
 // This is what "greedy_by_size" makes of the case "staircase" of layout_test.cc.
 //
 // An algorithm is a pure function from items to a layout, known by its name: one line in src/layout/registry.cc adds
-// one. lay_out() runs the one that is asked for, or several and keeps the best.
+// one, and a caller may bring its own. lay_out() runs the one that is asked for, or several and keeps the best.
 //
 //   Result<NamedLayout> best = lay_out(items);
 //   if (best.ok()) use(best->layout, best->algorithm);
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,22 +51,34 @@ struct Layout {
   Bytes arena;                 // the highest end of any item
 };
 
+struct BoundedLayout {
+  Layout layout;
+  Bytes bound = {};  // proven: no arena is smaller; 0 from algorithms that prove nothing
+};
+
 struct LayoutAlgorithm {
   std::string_view name;
   std::string_view description;  // one sentence
+  std::function<Result<BoundedLayout>(std::span<const LayoutItem> items, Work& work)> run;
 };
 
 // The cheapest first.
 std::span<const LayoutAlgorithm> layout_algorithms();
 
-// Those that prove how small no arena can be. The highest of them counts; searches may prove more.
-std::span<const LayoutAlgorithm> layout_bounds();
+struct LayoutBound {
+  std::string_view name;
+  std::string_view description;  // one sentence
+};
+
+// Lower bounds on any arena. The highest of them counts; searches may prove more.
+std::span<const LayoutBound> layout_bounds();
 
 struct LayoutOptions {
-  std::string_view algorithm = "auto";   // or the name of one
-  std::uint64_t steps = 15'000'000'000;  // of work, about a nanosecond each
-  std::optional<Bytes> capacity = {};    // an arena that is small enough: no smaller one is looked for
-  std::size_t threads = 1;               // changes how long it takes, never the answer
+  std::string_view algorithm = "auto";           // or the name of one
+  std::span<const LayoutAlgorithm> others = {};  // besides ours, to be asked for by name; what they make is verified
+  std::uint64_t steps = 15'000'000'000;          // of work, about a nanosecond each
+  std::optional<Bytes> capacity = {};            // an arena that is small enough: no smaller one is looked for
+  std::size_t threads = 1;                       // changes how long it takes, never the answer
   // Besides: the best that was found by then. The answer is then no longer a function of the items alone.
   std::optional<std::chrono::milliseconds> time_limit = {};
 };
@@ -79,9 +92,10 @@ struct NamedLayout {
 // The layout by the algorithm that is asked for. With "auto" the best that is found with the work allowed: the cheap
 // algorithms first, then searches below what they reached, until the arena is no larger than the bound or the capacity.
 //
-// E501 if there is no such algorithm, E504 if an item makes no sense, E107 if the sizes are beyond all addresses; with
-// a capacity E303 if it is proven too small (the culprits are items that already do not fit together), and E403 if no
-// layout below it was found with the work allowed. Without a capacity, E403 if the algorithm asked for ran out of work.
+// E501 if there is no such algorithm, E2xx if the layout of one of `others` is wrong, E504 if an item makes no sense,
+// E107 if the sizes are beyond all addresses; with a capacity E303 if it is proven too small (the culprits are items
+// that already do not fit together), and E403 if no layout below it was found with the work allowed. Without a
+// capacity, E403 if the algorithm asked for ran out of work.
 Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options = {});
 
 // A memory with addresses of its own: that of a device, say, and that of its host.

@@ -2,14 +2,16 @@
 //
 // An order is a permutation of the ops that respects every dependency of the graph. An algorithm is a pure function
 // from a graph to an order, known by its name: one line in src/order/registry.cc adds one, and plan(), the Python
-// package and the tests find it there.
+// package and the tests find it there. A caller may bring algorithms of its own: see algorithms.h.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "lowtide/graph.h"
+#include "lowtide/limit.h"
 #include "lowtide/status.h"
 #include "lowtide/units.h"
 
@@ -25,20 +27,24 @@ struct BoundedOrder {
 struct OrderAlgorithm {
   std::string_view name;
   std::string_view description;  // one sentence
-  Result<BoundedOrder> (*run)(const Graph& graph);
+  std::function<Result<BoundedOrder>(const Graph& graph, Work& work)> run;
 };
 
 std::span<const OrderAlgorithm> order_algorithms();
+
+// What plan() lets an order algorithm spend: about two seconds, where nothing is decided before.
+constexpr std::uint64_t kOrderSteps = 2'000'000'000;
 
 struct OrderBound {
   std::string_view name;
   std::string_view description;  // one sentence
 };
 
-// Those that prove how low no order's peak can be, the cheapest first. The highest of them counts.
+// Lower bounds on the peak of any order, the cheapest first. The highest of them counts.
 std::span<const OrderBound> order_bounds();
 
-// E501 with the names there are, if `name` is none of them.
-Result<OrderAlgorithm> find_order(std::string_view name);
+// The algorithm of this name: one of ours or, if none of them has it, one of `others`. E501 with all names, if there is
+// none.
+Result<OrderAlgorithm> find_order(std::string_view name, std::span<const OrderAlgorithm> others = {});
 
 }  // namespace lowtide

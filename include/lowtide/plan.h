@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "lowtide/algorithms.h"
 #include "lowtide/budget.h"
 #include "lowtide/fingerprint.h"
 #include "lowtide/graph.h"
@@ -83,6 +84,8 @@ struct PlanOptions {
   bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
   // What may run again where a budget asks for it (see recompute.h), or "none": then nothing does, regions or not.
   std::string recompute = "auto";
+  // Algorithms besides ours, to be asked for by name: the caller's own, or those of published.h.
+  Algorithms others = {};
   // Covers resident bytes and arena. A share is of eager_bytes().
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs. Without a memory budget, the smallest plan within it is looked for.
@@ -99,8 +102,8 @@ struct PlanOptions {
 // within it is taken in which some ops run again; and with a latency budget alone, the smallest plan within that.
 // What regions ask for (see Op in graph.h) runs again in any plan: bounds are those of a graph that says so.
 //
-// Errors: E501 unknown algorithm; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step and
-// culprits; E405 if it was asked to stop.
+// Errors: E501 unknown algorithm; E1xx and E2xx if the answer of one of `others` is wrong; E503 a share outside (0, 1];
+// E301 and E302 infeasible budgets, with bound, step and culprits; E405 if it was asked to stop.
 Result<Plan> plan(const Graph& graph, const PlanOptions& options = {});
 
 // What eager PyTorch needs: resident bytes and the peak of program order, in which no result reuses an operand's bytes

@@ -21,27 +21,15 @@ Result<Offsets> longest_lived(const Pieces& problem, Work& work);
 Result<Offsets> skyline(const Pieces& problem, Work& work);
 
 struct Packer {
-  LayoutAlgorithm known_as;
+  std::string_view name;
+  std::string_view description;
   Result<Offsets> (*run)(const Pieces& problem, Work& work);
 };
 // The cheapest first.
 std::span<const Packer> packers();
 
-struct ProvenOffsets {
-  Offsets offsets;
-  Units bound;  // no packing has a lower top
-};
-
-// E403 for problems that are too large, and if `work` does not suffice to find anything.
-Result<ProvenOffsets> sekiyama_program(const Pieces& problem, Work& work);
-Result<ProvenOffsets> model_program(const Pieces& problem, Work& work);
-
-// Slow, and here to be compared with: no part of "auto".
-struct Reference {
-  LayoutAlgorithm known_as;
-  Result<ProvenOffsets> (*run)(const Pieces& problem, Work& work);
-};
-std::span<const Reference> references();
+// lay_out() of layout.h with this work; steps and time limit of the options are not looked at.
+Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options, Work& work);
 
 // What has no bytes or no life needs no place.
 inline bool needs_place(const LayoutItem& item) {

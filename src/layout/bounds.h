@@ -27,7 +27,7 @@ Bound aligned_blocks(const Pieces& problem);
 Bound fixed_ends(const Pieces& problem);
 
 struct BoundAlgorithm {
-  LayoutAlgorithm known_as;
+  LayoutBound known_as;
   Bound (*run)(const Pieces& problem);
 };
 std::span<const BoundAlgorithm> bounds();

@@ -5,9 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "base/find_algorithm.h"
 #include "layout/algorithms.h"
 #include "layout/conflict.h"
 #include "layout/squeeze.h"
+#include "lowtide/verify.h"
 
 namespace lowtide {
 namespace {
@@ -56,27 +58,11 @@ Status check_fixed(const Pieces& problem) {
   return Done{};
 }
 
-// A bound in bytes: whatever ends highest may have been rounded up.
-Bytes bytes_of(const Pieces& problem, Units bound) {
-  return Bytes(static_cast<std::uint64_t>(bound) * problem.unit.count()) - problem.rounding;
-}
-
 Result<Packing> run_one(const Packer& packer, const Pieces& problem, const Bound& bound, Work& work) {
   Result<Offsets> made = packer.run(problem, work);
   if (!made.ok()) return made.error();
   const Units top = top_of(problem, *made);
-  return Packing{*std::move(made), top, bound, packer.known_as.name};
-}
-
-Result<Packing> run_reference(const Reference& reference, const Pieces& problem, const Bound& bound, Work& work) {
-  Result<ProvenOffsets> made = reference.run(problem, work);
-  if (!made.ok()) return made.error();
-  const Units top = top_of(problem, made->offsets);
-  Packing packing{std::move(made->offsets), top, bound, reference.known_as.name};
-  if (made->bound <= bound.height) return packing;
-  packing.bound = {made->bound, std::vector<std::uint32_t>(problem.pieces.size())};
-  std::iota(packing.bound.pieces.begin(), packing.bound.pieces.end(), 0u);  // it says no more than all of them
-  return packing;
+  return Packing{*std::move(made), top, bound, packer.name};
 }
 
 // The best of the cheap ones; the first that is good enough ends the search.
@@ -90,35 +76,65 @@ Result<Packing> run_cheap(const Pieces& problem, const Bound& bound, Units enoug
     best = std::move(made);
     if (!best->ok()) continue;
     arena = arena_of(problem, (*best)->offsets);
-    if (arena <= bytes_of(problem, bound.height) || (*best)->top <= enough) break;
+    if (arena <= problem.bound_in_bytes(bound.height) || (*best)->top <= enough) break;
   }
   return *std::move(best);
 }
 
-Result<Packing> run_named(const LayoutOptions& options, const Pieces& problem, const Bound& bound, Units enough,
-                          Work& work) {
+struct ProvenLayout {
+  NamedLayout named;
+  Bound bound;  // the same in units, with the pieces that prove it
+};
+
+ProvenLayout in_bytes(std::span<const LayoutItem> items, const Pieces& problem, Packing packing) {
+  return {{problem.layout(packing.offsets, items), problem.bound_in_bytes(packing.bound.height), packing.algorithm},
+          std::move(packing.bound)};
+}
+
+// What the caller's algorithm makes is verified; what it says to have proven is taken at its word.
+Result<ProvenLayout> run_other(const LayoutAlgorithm& algorithm, std::span<const LayoutItem> items,
+                               const Pieces& problem, Bound bound, Work& work) {
+  Result<BoundedLayout> made = algorithm.run(items, work);
+  if (!made.ok()) return made.error();
+  if (Status status = verify_layout(items, made->layout); !status.ok()) {
+    Error error = status.error();
+    error.message = words("layout algorithm '", algorithm.name, "': ", error.message);
+    return error;
+  }
+  const Bytes proven = std::min(made->bound, made->layout.arena);
+  const auto height = static_cast<Units>((proven + problem.rounding).count() / problem.unit.count());
+  if (height > bound.height) {
+    bound = {height, std::vector<std::uint32_t>(problem.pieces.size())};
+    std::iota(bound.pieces.begin(), bound.pieces.end(), 0u);  // it says no more than all of them
+  }
+  return ProvenLayout{{std::move(made->layout), problem.bound_in_bytes(bound.height), algorithm.name},
+                      std::move(bound)};
+}
+
+Result<ProvenLayout> run_named(std::span<const LayoutItem> items, const LayoutOptions& options, const Pieces& problem,
+                               const Bound& bound, Units enough, Work& work) {
   if (options.algorithm == "auto" || options.algorithm == "exact") {
     Result<Packing> packing = run_cheap(problem, bound, enough, work);
-    if (packing.ok()) squeeze(problem, enough, options.threads, *packing, work);
-    return packing;
+    if (!packing.ok()) return packing.error();
+    squeeze(problem, enough, options.threads, *packing, work);
+    return in_bytes(items, problem, *std::move(packing));
   }
-  std::string known;
   for (const Packer& packer : packers()) {
-    if (packer.known_as.name == options.algorithm) return run_one(packer, problem, bound, work);
-    known += words(packer.known_as.name, ", ");
+    if (packer.name != options.algorithm) continue;
+    Result<Packing> packing = run_one(packer, problem, bound, work);
+    if (!packing.ok()) return packing.error();
+    return in_bytes(items, problem, *std::move(packing));
   }
-  for (const Reference& reference : references()) {
-    if (reference.known_as.name == options.algorithm) return run_reference(reference, problem, bound, work);
-    known += words(reference.known_as.name, ", ");
-  }
-  return Error{ErrorCode::unknown_algorithm,
-               words("there is no layout algorithm '", options.algorithm, "'; there are: ", known, "exact, auto")};
+  const Result<LayoutAlgorithm> other =
+      find_algorithm("layout", options.algorithm, layout_algorithms(), options.others, "auto");
+  if (!other.ok()) return other.error();
+  return run_other(*other, items, problem, bound, work);
 }
 
 Error too_small(Bytes capacity, std::span<const LayoutItem> items, const Pieces& problem, const Bound& bound,
                 Work& work) {
   Infeasible why;
-  why.bound = bytes_of(problem, bound.height);
+  why.bound = problem.bound_in_bytes(bound.height);
   // What ends highest may have been rounded up, and end within the capacity all the same.
   const auto below = static_cast<Units>((capacity + problem.rounding).count() / problem.unit.count());
   std::vector<std::uint32_t> culprits;
@@ -135,6 +151,12 @@ Error too_small(Bytes capacity, std::span<const LayoutItem> items, const Pieces&
 }  // namespace
 
 Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options) {
+  Work work(options.steps,
+            options.time_limit ? Work::Clock::now() + *options.time_limit : Work::Clock::time_point::max());
+  return lay_out(items, options, work);
+}
+
+Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptions& options, Work& work) {
   if (const Status status = check(items); !status.ok()) return status.error();
   const Result<Pieces> problem = to_pieces(items);
   if (!problem.ok()) return problem.error();
@@ -142,22 +164,20 @@ Result<NamedLayout> lay_out(std::span<const LayoutItem> items, const LayoutOptio
   const std::uint64_t unit = problem->unit.count();
   const Bytes capacity = std::min(options.capacity.value_or(Bytes(0)), kMostBytes);
   const Units enough = static_cast<Units>(capacity.count() / unit);
-  Work work(options.steps,
-            options.time_limit ? Work::Clock::now() + *options.time_limit : Work::Clock::time_point::max());
   const Bound bound = best_bound(*problem);
-  if (options.capacity && bound.height > enough && bytes_of(*problem, bound.height) > *options.capacity) {
+  if (options.capacity && bound.height > enough && problem->bound_in_bytes(bound.height) > *options.capacity) {
     return too_small(*options.capacity, items, *problem, bound, work);
   }
-  const Result<Packing> packing = run_named(options, *problem, bound, enough, work);
-  if (!packing.ok()) return packing.error();
-  NamedLayout made{problem->layout(packing->offsets, items), Bytes(0), packing->algorithm};
-  made.bound = bytes_of(*problem, packing->bound.height);
-  if (options.capacity && made.layout.arena > *options.capacity) {
-    if (made.bound > *options.capacity) return too_small(*options.capacity, items, *problem, packing->bound, work);
-    return Error{ErrorCode::work_limit, words("no layout below ", *options.capacity, " bytes was found with ",
-                                              options.steps, " steps of work; the best takes ", made.layout.arena)};
+  const std::uint64_t steps = work.left();
+  Result<ProvenLayout> made = run_named(items, options, *problem, bound, enough, work);
+  if (!made.ok()) return made.error();
+  const Bytes arena = made->named.layout.arena;
+  if (options.capacity && arena > *options.capacity) {
+    if (made->named.bound > *options.capacity) return too_small(*options.capacity, items, *problem, made->bound, work);
+    return Error{ErrorCode::work_limit, words("no layout below ", *options.capacity, " bytes was found with ", steps,
+                                              " steps of work; the best takes ", arena)};
   }
-  return made;
+  return std::move(made->named);
 }
 
 }  // namespace lowtide

@@ -45,6 +45,8 @@ struct Pieces {
   int num_sections() const { return static_cast<int>(load.size()); }
   Units highest_load() const { return load.empty() ? 0 : *std::ranges::max_element(load); }
   Layout layout(std::span<const Units> offsets, std::span<const LayoutItem> from) const;
+  // A bound on the top as one on the arena: whatever ends highest may have been rounded up.
+  Bytes bound_in_bytes(Units bound) const { return Bytes(static_cast<std::uint64_t>(bound) * unit.count()) - rounding; }
 };
 
 // E107 if the sizes do not add up within 62 bits.

@@ -1,4 +1,4 @@
-// algorithms.h: every order algorithm, one function each; registry.cc gives them names.
+// algorithms.h: what order algorithms answer; registry.cc gives them names.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,5 @@ struct ProvenOrder {
 
 // So many ops in program order.
 Order first_to_last(std::size_t ops);
-
-// E403 for graphs that are too large, and if nothing was found with the work it allows itself.
-Result<BoundedOrder> model_program_order(const Graph& graph);
 
 }  // namespace lowtide

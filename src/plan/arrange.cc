@@ -11,9 +11,10 @@ namespace {
 constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
 
 // One block for each buffer, and a place for each workspace.
-Status place(const Graph& graph, std::string_view algorithm, const Lifetimes& lifetimes, Plan& plan) {
+Status place(const Graph& graph, const PlanOptions& options, const Lifetimes& lifetimes, Plan& plan) {
   const std::vector<LayoutItem> items = items_of(graph, plan.order, lifetimes);
-  const Result<NamedLayout> made = lay_out(items, {.algorithm = algorithm, .steps = kLayoutSteps});
+  const Result<NamedLayout> made =
+      lay_out(items, {.algorithm = options.layout, .others = options.others.layouts, .steps = kLayoutSteps});
   if (!made.ok()) return made.error();
   plan.provenance.layout = made->algorithm;
   plan.arena = made->layout.arena;
@@ -47,7 +48,7 @@ void bind_operands(const Graph& graph, Plan& plan) {
   }
 }
 
-Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, std::string_view layout) {
+Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, const PlanOptions& options) {
   Result<Lifetimes> lives = lifetimes(graph, found.order);
   if (!lives.ok()) return lives.error();
   Arranged made{{}, *std::move(lives)};
@@ -56,7 +57,7 @@ Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder
   made.plan.bound = found.bound;
   made.plan.resident = graph.resident_bytes();
   made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
-  if (Status status = place(graph, layout, made.lives, made.plan); !status.ok()) return status.error();
+  if (Status status = place(graph, options, made.lives, made.plan); !status.ok()) return status.error();
   return made;
 }
 

@@ -13,7 +13,8 @@ struct Arranged {
   Plan plan;  // all but what each step reads and writes
   Lifetimes lives;
 };
-Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, std::string_view layout);
+// `name` is that of the order; the layout is the one that the options ask for.
+Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, const PlanOptions& options);
 
 // Completes the plan: block i stands in for buffer i wherever that is read or written.
 void bind_operands(const Graph& graph, Plan& plan);

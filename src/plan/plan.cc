@@ -15,7 +15,6 @@
 #include "plan/traded.h"
 #include "rewrite/recompute.h"
 #include "trade/regions.h"
-#include "trade/trades.h"
 
 namespace lowtide {
 namespace {
@@ -28,12 +27,12 @@ Result<Bytes> program_peak(const Graph& graph) {
 
 // The best order may lie badly, and so may places that are reused: program order, in which results have bytes of their
 // own or not, is taken where its arena is smaller.
-Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, std::string_view layout) {
-  Result<Arranged> smallest = arrange(graph, "best", best, layout);
+Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, const PlanOptions& options) {
+  Result<Arranged> smallest = arrange(graph, "best", best, options);
   const auto offer = [&](const Graph& same) {
     const Result<Bytes> peak = program_peak(same);
     if (!smallest.ok() || !peak.ok() || *peak >= smallest->plan.arena) return;
-    Result<Arranged> other = arrange(same, "program", {first_to_last(graph.num_ops()), best.bound}, layout);
+    Result<Arranged> other = arrange(same, "program", {first_to_last(graph.num_ops()), best.bound}, options);
     if (other.ok() && other->plan.arena < smallest->plan.arena) smallest = std::move(other);
   };
   if (best.order != first_to_last(graph.num_ops())) offer(graph);
@@ -153,21 +152,21 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& given) {
   if (!options.reuse) return plan_without_reuse(graph, options);
   if (options.recompute != "none") {
     // Also where nothing needs to run again: a name that is mistyped is an error on every graph.
-    if (const Result<TradeAlgorithm> known = find_trades(options.recompute); !known.ok()) return known.error();
+    if (const Result<RecomputeAlgorithm> known = find_recompute(options); !known.ok()) return known.error();
     const Result<std::optional<Rewritten>> asked = with_regions(graph);
     if (!asked.ok()) return asked.error();
     if (*asked) return plan_with_regions(graph, **asked, options);
   }
-  const Result<OrderAlgorithm> algorithm = find_order(options.order);
+  const Result<OrderAlgorithm> algorithm = find_order(options.order, options.others.orders);
   if (!algorithm.ok()) return algorithm.error();
   const Bytes memory_budget = options.memory_budget ? std::get<Bytes>(*options.memory_budget) : Bytes::max();
 
-  Result<BoundedOrder> found = algorithm->run(graph);
+  Work work(kOrderSteps);
+  Result<BoundedOrder> found = algorithm->run(graph, work);
   if (!found.ok()) return found.error();
   found->bound = std::max(found->bound, operand_bound(graph));
-  Result<Arranged> arranged = options.order == "best"
-                                  ? arrange_best(graph, *found, options.layout)
-                                  : arrange(graph, options.order, *std::move(found), options.layout);
+  Result<Arranged> arranged = options.order == "best" ? arrange_best(graph, *found, options)
+                                                      : arrange(graph, options.order, *std::move(found), options);
   if (!arranged.ok()) return arranged.error();
   bind_operands(graph, arranged->plan);
   Traded chosen{std::move(arranged->plan), {}};

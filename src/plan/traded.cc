@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "base/find_algorithm.h"
 #include "base/pareto.h"
 #include "lowtide/lifetimes.h"
 #include "order/algorithms.h"
@@ -12,11 +14,10 @@
 #include "plan/arrange.h"
 #include "plan/peak_report.h"
 #include "rewrite/recompute.h"
-#include "trade/condensed.h"
+#include "trade/step_trades.h"
 #include "trade/trade_bound.h"
 #include "trade/trades.h"
 #include "trade/turnless.h"
-#include "trade/windows.h"
 
 namespace lowtide {
 namespace {
@@ -62,15 +63,31 @@ Pick smallest_within_cost(std::int64_t cost) {
   };
 }
 
+// Steps as runs of the order; nothing if their first runs are another one.
+std::optional<Runs> runs_of(const Reruns& reruns, const Steps& steps) {
+  std::vector<Position> position(reruns.num_ops());
+  for (Position p = 0; p < reruns.num_ops(); ++p) position[reruns.order[p].index()] = p;
+  Runs runs;
+  Position next = 0;
+  for (const OpId op : steps) {
+    if (op.index() >= position.size() || position[op.index()] > next) return std::nullopt;
+    const bool again = position[op.index()] < next;
+    runs.push_back({position[op.index()], again});
+    if (!again) ++next;
+  }
+  if (next != reruns.num_ops()) return std::nullopt;
+  return runs;
+}
+
 // What one algorithm finds from all starts, with the work of one plan; stopped and told of as the options ask.
 class Trading {
  public:
   static Result<Trading> begin(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                                const Pick& pick) {
-    const Result<TradeAlgorithm> found = find_trades(options.recompute);
+    const Result<RecomputeAlgorithm> found = find_recompute(options);
     if (!found.ok()) return found.error();
     Trading trading(graph, options);
-    trading.search(starts_of(graph, order), *found, pick);
+    if (Status status = trading.search(starts_of(graph, order), *found, pick); !status.ok()) return status.error();
     if (options.stop.stop_requested()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
     return trading;
   }
@@ -82,7 +99,7 @@ class Trading {
     if (!rewritten.ok()) return rewritten.error();
     const Graph& expanded = rewritten->graph;
     Result<Arranged> arranged =
-        arrange(expanded, options_.order, {first_to_last(expanded.num_ops()), Bytes(0)}, options_.layout);
+        arrange(expanded, options_.order, {first_to_last(expanded.num_ops()), Bytes(0)}, options_);
     if (!arranged.ok()) return arranged.error();
     bind_operands(expanded, arranged->plan);
     arranged->plan.bound = std::min(bound_of(trade), arranged->plan.arena);
@@ -95,7 +112,9 @@ class Trading {
  private:
   Trading(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
 
-  void search(const std::vector<Order>& starts, const TradeAlgorithm& algorithm, const Pick& pick) {
+  Status search(const std::vector<Order>& starts, const RecomputeAlgorithm& algorithm, const Pick& pick) {
+    const auto ours = std::ranges::find(trade_algorithms(), algorithm.name, &TradeAlgorithm::name);
+    num_starts_ = starts.size();
     std::vector<TradedOrder> so_far;  // without their steps
     const Work::Listener listener = [&](std::int64_t cost, std::int64_t peak) {
       if (is_reached(so_far, cost, peak)) return;
@@ -110,50 +129,61 @@ class Trading {
         bound_.emplace(graph_, reruns, work);
         if (reruns.costs_are_times) step_time_ = reruns.total_cost;
       }
-      const auto work_for = [&](std::size_t ops) {
-        Work work(trade_steps(ops) / starts.size());
-        work.stop_with(options_.stop);
-        return work;
-      };
       Work work = work_for(graph_.num_ops());
       if (options_.on_progress) work.tell(listener);
-      Trades trades = found_in(reruns, algorithm, work);
-      if (has_several_turns(graph_)) {
-        std::vector<Trades> by_window;
-        for (const Window& window : windows_of(reruns)) {
-          Work part = work_for(window.reruns.num_ops());
-          for (Trade& trade : by_window.emplace_back(found_in(window.reruns, algorithm, part))) {
-            trade.runs = window.spread(trade.runs);
-          }
-        }
-        for (Trade& trade : together(by_window)) trades.push_back(std::move(trade));
-        trades = best_of(std::move(trades));
-        Work rest = work_for(graph_.num_ops());
-        if (options_.on_progress) rest.tell(listener);
-        if (algorithm.run == auto_trades) trades = polished_without_turn(*bound_, reruns, std::move(trades), rest);
+      if (ours != trade_algorithms().end()) {
+        add(reruns, found_by_ours(*ours, reruns, work));
+      } else {
+        const Result<Trades> found = found_by_other(algorithm, reruns, work);
+        if (!found.ok()) return found.error();
+        add(reruns, *found);
       }
-      add(reruns, trades);
     }
+    return Done{};
   }
 
-  // The step as it is, and what can be had for running ops again.
-  Trades found_in(const Reruns& reruns, const TradeAlgorithm& algorithm, Work& work) const {
-    const Condensed condensed = condense(reruns);
-    Trades trades = {{.cost = 0, .peak = reruns.peak, .runs = each_once(reruns)}};
-    if (condensed.reruns.num_ops() == 0) return trades;
-    for (Trade& trade : algorithm.run(*bound_, condensed.reruns, work)) {
-      trade.runs = condensed.spread(trade.runs);
+  Work work_for(std::size_t ops) const {
+    Work work(trade_steps(ops) / num_starts_);
+    work.stop_with(options_.stop);
+    return work;
+  }
+
+  Trades found_by_ours(const TradeAlgorithm& algorithm, const Reruns& reruns, const Work& allowed) const {
+    const FindTrades find = [&](const Reruns& part, Work& work) { return algorithm.run(*bound_, part, work); };
+    Work work = allowed;
+    Trades trades = trades_in(reruns, find, work);
+    if (!has_several_turns(graph_)) return trades;
+    for (Trade& trade : trades_in_windows(reruns, find, [this](std::size_t ops) { return work_for(ops); })) {
       trades.push_back(std::move(trade));
     }
-    return best_of(std::move(trades));
+    trades = best_of(std::move(trades));
+    Work rest = allowed;
+    if (algorithm.run == auto_trades) trades = polished_without_turn(*bound_, reruns, std::move(trades), rest);
+    return trades;
+  }
+
+  // The step as it is, and what the caller's algorithm gives, measured here.
+  Result<Trades> found_by_other(const RecomputeAlgorithm& algorithm, const Reruns& reruns, Work& work) const {
+    const Result<std::vector<Steps>> found = algorithm.run(graph_, reruns.order, work);
+    if (!found.ok()) return found.error();
+    Work enough = Work::unlimited();
+    Collected collected(reruns, enough);
+    collected.add(each_once(reruns));
+    for (const Steps& steps : *found) {
+      const std::optional<Runs> runs = runs_of(reruns, steps);
+      if (!runs) {
+        return Error{ErrorCode::malformed_plan, words("recompute algorithm '", algorithm.name,
+                                                      "': steps whose first runs are not the order that was given")};
+      }
+      collected.add(*runs);
+    }
+    return std::move(collected).best();
   }
 
   void add(const Reruns& reruns, const Trades& trades) {
     for (const Trade& trade : trades) {
       if (is_reached(trades_, trade.cost, trade.peak)) continue;
-      TradedOrder traded{.cost = trade.cost, .peak = trade.peak, .steps = {}};
-      for (const Run& run : trade.runs) traded.steps.push_back(reruns.order[run.op]);
-      add_point(trades_, std::move(traded));
+      add_point(trades_, {.cost = trade.cost, .peak = trade.peak, .steps = steps_of(reruns, trade)});
     }
   }
 
@@ -170,6 +200,7 @@ class Trading {
 
   const Graph& graph_;
   const PlanOptions& options_;
+  std::size_t num_starts_ = 1;
   std::optional<TradeBound> bound_;
   std::optional<std::int64_t> step_time_;  // none where the ops have no times
   std::vector<TradedOrder> trades_;        // see pareto.h
@@ -177,9 +208,13 @@ class Trading {
 
 }  // namespace
 
+Result<RecomputeAlgorithm> find_recompute(const PlanOptions& options) {
+  return find_algorithm("recompute", options.recompute, recompute_algorithms(),
+                        std::span<const RecomputeAlgorithm>(options.others.recomputes), "none");
+}
+
 Result<std::vector<TradedOrder>> all_trades(const Graph& graph, std::span<const OpId> order,
-                                            std::string_view algorithm) {
-  const PlanOptions options{.recompute = std::string(algorithm)};
+                                            const PlanOptions& options) {
   const Result<Trading> trading = Trading::begin(graph, order, options, fastest_below(Bytes(0)));
   if (!trading.ok()) return trading.error();
   return trading->trades();

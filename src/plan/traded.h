@@ -22,8 +22,11 @@ struct Traded {
 struct TradedOrder {
   std::int64_t cost = 0;  // of what runs again
   std::int64_t peak = 0;  // without resident bytes
-  std::vector<OpId> steps;
+  Steps steps;
 };
+
+// That of the options. E501 with all names, if there is no such algorithm.
+Result<RecomputeAlgorithm> find_recompute(const PlanOptions& options);
 
 // Of the trades that start from `order` or from that of the program, with updates as early as they can be, the fastest
 // whose resident bytes and arena are within `memory`; without such, the smallest. Nothing of this depends on `memory`
@@ -35,9 +38,9 @@ Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, c
 Result<Traded> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                                Nanos latency);
 
-// All trades that this algorithm finds from there, and the step as it is, with the work of one plan. E501 if there is
-// no such algorithm.
+// All trades that the algorithm of the options finds from there, and the step as it is, with the work of one plan. E501
+// if there is no such algorithm.
 Result<std::vector<TradedOrder>> all_trades(const Graph& graph, std::span<const OpId> order,
-                                            std::string_view algorithm);
+                                            const PlanOptions& options);
 
 }  // namespace lowtide

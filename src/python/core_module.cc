@@ -33,14 +33,16 @@
 #include "lowtide/ops.h"
 #include "lowtide/order.h"
 #include "lowtide/plan.h"
+#include "lowtide/published.h"
 #include "lowtide/recompute.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
-#include "order/model_program.h"
+#include "order/algorithms.h"
 #include "packing.h"
 #include "plan/items.h"
-#include "plan/roam_layout.h"
 #include "plan/traded.h"
+#include "published/model/model_program.h"
+#include "published/roam/roam_layout.h"
 #include "raise.h"
 #include "trade/trade_bound.h"
 #include "trade/trades.h"
@@ -135,8 +137,7 @@ auto unlocked(Function function) {
 }
 
 std::uint64_t program_peak(const Graph& graph) {
-  const BoundedOrder program = take(take(find_order("program")).run(graph));
-  return take(lifetimes(graph.without_reuses(), program.order)).peak.count();
+  return take(lifetimes(graph.without_reuses(), first_to_last(graph.num_ops()))).peak.count();
 }
 
 std::vector<Index> to_indices(const Order& order) {
@@ -164,13 +165,18 @@ PeakAndArena measure_model(const Graph& graph, std::uint64_t steps, std::uint64_
   return {lives.peak.count(), named.layout.arena.count()};
 }
 
+Result<BoundedOrder> best_order_of(const Graph& graph) {
+  Work work(kOrderSteps);
+  return find_order("best")->run(graph, work);
+}
+
 using CostAndPeak = std::pair<std::int64_t, std::int64_t>;
 
 std::vector<CostAndPeak> recompute_trades(const Graph& graph, std::string_view algorithm) {
   const std::vector<TradedOrder> trades = take(unlocked([&]() -> Result<std::vector<TradedOrder>> {
-    const Result<BoundedOrder> best = find_order("best")->run(graph);
+    const Result<BoundedOrder> best = best_order_of(graph);
     if (!best.ok()) return best.error();
-    return all_trades(graph, best->order, algorithm);
+    return all_trades(graph, best->order, {.recompute = std::string(algorithm), .others = published()});
   }));
   std::vector<CostAndPeak> points;
   for (const TradedOrder& trade : trades) points.emplace_back(trade.cost, trade.peak);
@@ -179,7 +185,7 @@ std::vector<CostAndPeak> recompute_trades(const Graph& graph, std::string_view a
 
 std::vector<std::int64_t> recompute_bounds(const Graph& graph, const std::vector<std::int64_t>& costs) {
   return take(unlocked([&]() -> Result<std::vector<std::int64_t>> {
-    const Result<BoundedOrder> best = find_order("best")->run(graph);
+    const Result<BoundedOrder> best = best_order_of(graph);
     if (!best.ok()) return best.error();
     Work work(trade_steps(graph.num_ops()));
     const TradeBound bound(graph, to_reruns(graph, best->order), work);
@@ -368,8 +374,11 @@ Result<Plan> plan_watched(const Graph& graph, PlanOptions options, const nb::cal
 HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse, std::string recompute,
                    std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns,
                    std::optional<nb::callable> watching) {
-  PlanOptions options{
-      .order = std::move(order), .layout = std::move(layout), .reuse = reuse, .recompute = std::move(recompute)};
+  PlanOptions options{.order = std::move(order),
+                      .layout = std::move(layout),
+                      .reuse = reuse,
+                      .recompute = std::move(recompute),
+                      .others = published()};
   if (memory_budget) {
     const auto* bytes = std::get_if<std::uint64_t>(&*memory_budget);
     options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
@@ -402,10 +411,14 @@ std::pair<std::string, std::string> explained(const Graph& graph, const HeldPlan
   return {summary(told), json.text()};
 }
 
-template <typename Algorithms>
-std::vector<std::pair<std::string_view, std::string_view>> listed(Algorithms algorithms) {
+// Ours, and those that were published.
+template <typename Algorithm>
+std::vector<std::pair<std::string_view, std::string_view>> listed(std::span<const Algorithm> ours,
+                                                                  const std::vector<Algorithm>& others) {
   std::vector<std::pair<std::string_view, std::string_view>> names;
-  for (const auto& algorithm : algorithms) names.emplace_back(algorithm.name, algorithm.description);
+  for (const std::span<const Algorithm> algorithms : {ours, std::span<const Algorithm>(others)}) {
+    for (const Algorithm& algorithm : algorithms) names.emplace_back(algorithm.name, algorithm.description);
+  }
   return names;
 }
 
@@ -486,9 +499,9 @@ NB_MODULE(_core, m) {
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a);
   m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);
   m.def("recompute_bounds", recompute_bounds, "graph"_a, "costs"_a);
-  m.def("order_algorithms", [] { return listed(order_algorithms()); });
-  m.def("layout_algorithms", [] { return listed(layout_algorithms()); });
-  m.def("recompute_algorithms", [] { return listed(recompute_algorithms()); });
+  m.def("order_algorithms", [] { return listed(order_algorithms(), published().orders); });
+  m.def("layout_algorithms", [] { return listed(layout_algorithms(), published().layouts); });
+  m.def("recompute_algorithms", [] { return listed(recompute_algorithms(), published().recomputes); });
 }
 
 }  // namespace lowtide::python

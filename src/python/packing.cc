@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lowtide/layout.h"
+#include "lowtide/published.h"
 #include "raise.h"
 
 namespace nb = nanobind;
@@ -36,7 +37,7 @@ std::tuple<Counts, std::uint64_t, std::uint64_t, std::string> pack(const std::ve
       items.push_back({StepIndex(begins[i]), StepIndex(ends[i]), Bytes(sizes[i])});
       if (i < fixed.size()) items.back().fixed = Bytes(fixed[i]);
     }
-    return lay_out(items, {.algorithm = algorithm, .steps = steps});
+    return lay_out(items, {.algorithm = algorithm, .others = published().layouts, .steps = steps});
   }());
   Counts offsets;
   for (const Bytes offset : named.layout.offsets) offsets.push_back(offset.count());

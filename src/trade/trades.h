@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lowtide/graph.h"
 #include "lowtide/limit.h"
-#include "lowtide/recompute.h"
-#include "lowtide/status.h"
 #include "trade/reruns.h"
 #include "trade/trade_bound.h"
 
@@ -41,15 +40,16 @@ class Collected {
   Trades trades_;
 };
 
-struct TradeAlgorithm : RecomputeAlgorithm {
+struct TradeAlgorithm {
+  std::string_view name;
+  std::string_view description;
   Trades (*run)(const TradeBound& bound, const Reruns& reruns, Work& work);
 };
+// "auto" first, then those to compare with.
+std::span<const TradeAlgorithm> trade_algorithms();
 
 // How much work looking for trades is worth: below a second for a thousand ops, and a few for more.
 std::uint64_t trade_steps(std::size_t num_ops);
-
-// E501 with the names there are, if `name` is none of them.
-Result<TradeAlgorithm> find_trades(std::string_view name);
 
 // What the cheap ones of the others find, cuts at many prices, a dynamic program over segments, then polishing where
 // the bound is far, as far as the work goes. What is found does not depend on any budget.

@@ -1,6 +1,8 @@
 // The two integer programs that pack, against brute force and the search.
 //
 //   LOWTIDE_FULL=1   3,000 small problems of each kind instead of 100, and 100 larger ones instead of 20
+#include "published/sekiyama/address_programs.h"
+
 #include <cstdio>
 #include <map>
 #include <random>
@@ -11,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "layout/algorithms.h"
+#include "lowtide/published.h"
 #include "lowtide/verify.h"
 #include "small_problems.h"
 #include "unwrap.h"
@@ -19,6 +22,12 @@ namespace lowtide {
 namespace {
 
 using testing::HasSubstr;
+
+struct Reference {
+  std::string_view name;
+  AddressSolver run;
+};
+constexpr Reference kReferences[] = {{"sekiyama_program", sekiyama_program}, {"model_program", model_program}};
 
 Units in_units(const Pieces& problem, Bytes bytes) {
   return static_cast<Units>((bytes.count() + problem.unit.count() - 1) / problem.unit.count());
@@ -50,8 +59,8 @@ void expect_smallest(Kind kind) {
     if (!smallest) continue;
     const Pieces problem = unwrap(to_pieces(items));
     above_load += in_units(problem, *smallest) > problem.highest_load() ? 1 : 0;
-    for (const Reference& reference : references()) {
-      const std::string where = std::string(reference.known_as.name) + ", seed " + std::to_string(seed);
+    for (const Reference& reference : kReferences) {
+      const std::string where = std::string(reference.name) + ", seed " + std::to_string(seed);
       ASSERT_TRUE(solves(reference, items, *smallest, 100'000'000'000, where)) << where;
     }
   }
@@ -94,9 +103,9 @@ TEST(AddressPrograms, AsSmallAsTheSearchOnLargerProblems) {
     if (!proven) continue;
     ++tried;
     above_load += in_units(problem, best->layout.arena) > problem.highest_load() ? 1 : 0;
-    for (const Reference& reference : references()) {
-      const std::string where = std::string(reference.known_as.name) + ", seed " + std::to_string(seed);
-      solved[reference.known_as.name] += solves(reference, items, best->layout.arena, 500'000'000, where) ? 1 : 0;
+    for (const Reference& reference : kReferences) {
+      const std::string where = std::string(reference.name) + ", seed " + std::to_string(seed);
+      solved[reference.name] += solves(reference, items, best->layout.arena, 500'000'000, where) ? 1 : 0;
     }
   }
   for (const auto& [name, count] : solved) std::printf("%s: %zu of %zu\n", std::string(name).c_str(), count, problems);
@@ -117,9 +126,10 @@ std::vector<LayoutItem> hard_problem(std::size_t count, std::size_t longest_life
 }
 
 TEST(AddressPrograms, WithLittleWorkTheyFindSomethingOrSayThatTheyDoNot) {
-  for (const Reference& reference : references()) {
-    const std::string_view name = reference.known_as.name;
-    const Result<NamedLayout> nothing = lay_out(hard_problem(30, 30), {.algorithm = name, .steps = 1'000'000});
+  for (const Reference& reference : kReferences) {
+    const std::string_view name = reference.name;
+    const Result<NamedLayout> nothing =
+        lay_out(hard_problem(30, 30), {.algorithm = name, .others = published().layouts, .steps = 1'000'000});
     ASSERT_FALSE(nothing.ok()) << name;
     EXPECT_EQ(nothing.error().code, ErrorCode::work_limit);
     EXPECT_EQ(nothing.error().message, std::string(name) + " of 30 items takes more steps than are left");
@@ -137,27 +147,28 @@ TEST(AddressPrograms, WithLittleWorkTheyFindSomethingOrSayThatTheyDoNot) {
 TEST(AddressPrograms, WhatIsTooLargeIsRefused) {
   const std::vector<LayoutItem> many(300, item(0, 1, 64));  // 44,850 pairs
   const std::vector<LayoutItem> large = {item(0, 1, std::uint64_t{1} << 40), item(0, 1, 1)};
-  for (const Reference& reference : references()) {
+  for (const Reference& reference : kReferences) {
     for (const std::vector<LayoutItem>& items : {many, large}) {
-      const Result<NamedLayout> made = lay_out(items, {.algorithm = reference.known_as.name});
+      const Result<NamedLayout> made = lay_out(items, {.algorithm = reference.name, .others = published().layouts});
       ASSERT_FALSE(made.ok());
       EXPECT_EQ(made.error().code, ErrorCode::work_limit);
       EXPECT_THAT(made.error().message, HasSubstr("takes problems of at most 20000 pairs"));
     }
-    EXPECT_EQ(unwrap(lay_out({}, {.algorithm = reference.known_as.name})).layout.arena, Bytes(0));
+    EXPECT_EQ(unwrap(lay_out({}, {.algorithm = reference.name, .others = published().layouts})).layout.arena, Bytes(0));
   }
 }
 
 TEST(AddressPrograms, ByNameTheyReportWhatTheyProve) {
   std::vector<LayoutItem> items = {item(0, 1, 2), item(0, 1, 3), item(4, 5, 1)};
   items[0].fixed = Bytes(2);  // no room below it for the second
-  for (const Reference& reference : references()) {
-    const std::string_view name = reference.known_as.name;
-    const NamedLayout made = unwrap(lay_out(items, {.algorithm = name}));
+  for (const Reference& reference : kReferences) {
+    const std::string_view name = reference.name;
+    const NamedLayout made = unwrap(lay_out(items, {.algorithm = name, .others = published().layouts}));
     EXPECT_EQ(made.algorithm, name);
     EXPECT_EQ(made.layout.arena, Bytes(7));
     EXPECT_EQ(made.bound, Bytes(7));
-    const Result<NamedLayout> less = lay_out(items, {.algorithm = name, .capacity = Bytes(6)});
+    const Result<NamedLayout> less =
+        lay_out(items, {.algorithm = name, .others = published().layouts, .capacity = Bytes(6)});
     ASSERT_FALSE(less.ok());
     EXPECT_EQ(less.error().message,
               "no layout fits into 6 bytes: 2 of the 3 items already do not, at least 7 bytes are needed");

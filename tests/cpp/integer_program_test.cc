@@ -1,4 +1,4 @@
-#include "solver/integer_program.h"
+#include "published/solver/integer_program.h"
 
 #include <cmath>
 #include <limits>

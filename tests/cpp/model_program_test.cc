@@ -1,7 +1,7 @@
 // The integer programs of MODeL that order, or order and pack together, against every order there is.
 //
 //   LOWTIDE_FULL=1   3,000 random graphs instead of 300 to order, and 500 instead of 50 to order and pack
-#include "order/model_program.h"
+#include "published/model/model_program.h"
 
 #include <random>
 #include <string>
@@ -13,10 +13,11 @@
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/plan.h"
+#include "lowtide/published.h"
 #include "lowtide/verify.h"
 #include "makers.h"
 #include "plan/items.h"
-#include "plan/model_joint.h"
+#include "published/model/model_joint.h"
 #include "random_graph.h"
 #include "unwrap.h"
 
@@ -114,7 +115,7 @@ TEST(ModelProgram, LeastPeakOfAllOrders) {
 const std::vector<Maker> kTwoChains = {{100}, {100}, {1, {0}}, {1, {1}}, {1, {2, 3}}};
 
 TEST(ModelProgram, ByNameInAPlan) {
-  const Plan made = unwrap(plan(graph_of(kTwoChains), {.order = "model_program"}));
+  const Plan made = unwrap(plan(graph_of(kTwoChains), {.order = "model_program", .others = published()}));
   EXPECT_EQ(made.peak, Bytes(102));
   EXPECT_EQ(made.provenance.order, "model_program");
 }
@@ -148,7 +149,7 @@ TEST(ModelProgram, NothingToOrder) {
 
 TEST(ModelProgram, WhatIsTooLargeIsRefused) {
   const Graph graph = graph_of(std::vector<Maker>(200, Maker{8}));
-  const Result<Plan> made = plan(graph, {.order = "model_program"});
+  const Result<Plan> made = plan(graph, {.order = "model_program", .others = published()});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, ErrorCode::work_limit);
   EXPECT_THAT(made.error().message, HasSubstr("model_program takes graphs of at most"));

@@ -8,6 +8,7 @@
 #include "lowtide/order.h"
 #include "makers.h"
 #include "order/update_branches.h"
+#include "order_by.h"
 #include "random_graph.h"
 #include "training_graph.h"
 #include "unwrap.h"
@@ -17,9 +18,9 @@ namespace {
 
 using testing::ElementsAre;
 
-std::vector<std::size_t> order_by(std::string_view name, const Graph& graph) {
+std::vector<std::size_t> ops_by(std::string_view name, const Graph& graph) {
   std::vector<std::size_t> ops;
-  for (const OpId op : unwrap(unwrap(find_order(name)).run(graph)).order) ops.push_back(op.index());
+  for (const OpId op : order_by(name, graph)) ops.push_back(op.index());
   return ops;
 }
 
@@ -27,13 +28,13 @@ std::vector<std::size_t> order_by(std::string_view name, const Graph& graph) {
 // 1), and 3 is the lighter one.
 TEST(OrderBaselines, DepthFirst) {
   const std::vector<Maker> makers = {{50}, {10}, {3, {0}}, {2, {1}}, {1, {2, 3}}};
-  EXPECT_THAT(order_by("dfs", graph_of(makers)), ElementsAre(1, 3, 0, 2, 4));
+  EXPECT_THAT(ops_by("dfs", graph_of(makers)), ElementsAre(1, 3, 0, 2, 4));
 }
 
 // When 0 and 1 have run, at steps 0 and 1, the steps of what 4 needs are 0, of 3 they are 0 and 1, of 2 they are 1.
 TEST(OrderBaselines, BreadthFirst) {
   const std::vector<Maker> makers = {{1}, {1}, {1, {1}}, {1, {0, 1}}, {1, {0}}, {1, {3}}};
-  EXPECT_THAT(order_by("bfs", graph_of(makers)), ElementsAre(0, 1, 4, 3, 2, 5));
+  EXPECT_THAT(ops_by("bfs", graph_of(makers)), ElementsAre(0, 1, 4, 3, 2, 5));
 }
 
 // 0 and 1 raise the peak, 1 less: to 60. So do 0 and 2, 2 less: to 70; it leaves 10 of them. 3 and 4 raise it no more:
@@ -41,15 +42,15 @@ TEST(OrderBaselines, BreadthFirst) {
 // last.
 TEST(OrderBaselines, LeastPeakMemoryFirst) {
   const std::vector<Maker> makers = {{100}, {60}, {10, {1}}, {4, {2}, 50}, {5, {2}}, {1, {0}}, {1, {3, 4}}};
-  EXPECT_THAT(order_by("lpmf", graph_of(makers)), ElementsAre(1, 2, 3, 4, 6, 0, 5));
+  EXPECT_THAT(ops_by("lpmf", graph_of(makers)), ElementsAre(1, 2, 3, 4, 6, 0, 5));
 }
 
 // 0 and 1 leave 4 more each, and what they hold while they run is not looked at: 0 first, its workspace of 100 or not.
 // `least_change` takes 1.
 TEST(OrderBaselines, LesceaSeesTheFinishedStateAlone) {
   const std::vector<Maker> makers = {{4, {}, 100}, {4}, {1, {0}}, {1, {1}}};
-  EXPECT_THAT(order_by("lescea", graph_of(makers)), ElementsAre(0, 2, 1, 3));
-  EXPECT_THAT(order_by("least_change", graph_of(makers)), ElementsAre(1, 3, 0, 2));
+  EXPECT_THAT(ops_by("lescea", graph_of(makers)), ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(ops_by("least_change", graph_of(makers)), ElementsAre(1, 3, 0, 2));
 }
 
 // Two weights. Backward: the gradient of the second, then of what is before, then of the first. Adam-like updates at
@@ -111,7 +112,7 @@ TEST(OrderBaselines, UpdatesAreTheirBranches) {
 }
 
 TEST(OrderBaselines, UpdatesAsSoonAsTheyCanRun) {
-  EXPECT_THAT(order_by("early_updates", TwoWeights().build()), ElementsAre(5, 0, 1, 2, 9, 10, 3, 11, 4, 6, 7, 8));
+  EXPECT_THAT(ops_by("early_updates", TwoWeights().build()), ElementsAre(5, 0, 1, 2, 9, 10, 3, 11, 4, 6, 7, 8));
 }
 
 // One branch for each parameter and one for the counter of steps, and all of them behind the backward pass.
@@ -150,7 +151,7 @@ TEST(OrderBaselines, AreOrders) {
     for (const std::string_view name : {"lescea", "dfs", "bfs", "lpmf", "early_updates"}) {
       std::vector<bool> run(graph.num_ops());
       std::size_t count = 0;
-      for (const std::size_t op : order_by(name, graph)) {
+      for (const std::size_t op : ops_by(name, graph)) {
         for (const OpId need : needs.predecessors[op]) ASSERT_TRUE(run[need.index()]) << name << ", seed " << seed;
         ASSERT_FALSE(run[op]) << name << ", seed " << seed;
         run[op] = true;

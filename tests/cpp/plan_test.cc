@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "lowtide/layout.h"
 #include "lowtide/order.h"
+#include "lowtide/published.h"
 #include "lowtide/verify.h"
 #include "quick_layouts.h"
 #include "random_graph.h"
@@ -151,16 +152,25 @@ TEST(Plan, BuffersWithoutBytes) {
   EXPECT_EQ(unwrap(plan(unwrap(std::move(builder).build()))).arena, Bytes(0));
 }
 
-// Every quick order with every quick layout, on random graphs. The program has a test of its own,
-// model_program_test.cc.
+// Ours and published, but for the integer program, which has a test of its own, model_program_test.cc.
+std::vector<std::string_view> quick_orders() {
+  std::vector<std::string_view> names;
+  for (const OrderAlgorithm& order : order_algorithms()) names.push_back(order.name);
+  for (const OrderAlgorithm& order : published().orders) {
+    if (order.name != "model_program") names.push_back(order.name);
+  }
+  return names;
+}
+
+// Every quick order with every quick layout, on random graphs.
 TEST(Plan, EveryAlgorithmPassesVerify) {
   for (std::uint64_t seed = 0; seed < (kSanitized ? 100 : 500); ++seed) {
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
-    for (const OrderAlgorithm& order : order_algorithms()) {
-      if (order.name == "model_program") continue;
+    for (const std::string_view order : quick_orders()) {
       for (const std::string_view layout : quick_layouts()) {
-        const Result<Plan> made = plan(graph, {.order = std::string(order.name), .layout = std::string(layout)});
+        const Result<Plan> made =
+            plan(graph, {.order = std::string(order), .layout = std::string(layout), .others = published()});
         ASSERT_TRUE(made.ok()) << "seed " << seed << ": " << made.error().message;
         EXPECT_TRUE(verify(graph, *made).ok());
         EXPECT_GE(made->arena, made->bound);

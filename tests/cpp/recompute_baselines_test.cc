@@ -11,9 +11,10 @@
 #include "gtest/gtest.h"
 #include "lowtide/order.h"
 #include "order/algorithms.h"
+#include "order_by.h"
+#include "published/checkmate/checkmate.h"
 #include "random_graph.h"
 #include "small_steps.h"
-#include "trade/checkmate.h"
 #include "trade/condensed.h"
 #include "trade/trades.h"
 #include "training_graph.h"
@@ -22,11 +23,16 @@
 namespace lowtide {
 namespace {
 
+Trades found_by(std::string_view name, const TradeBound& bound, const Reruns& reruns, Work& work) {
+  if (name == "checkmate") return checkmate_trades(reruns, work);
+  return std::ranges::find(trade_algorithms(), name, &TradeAlgorithm::name)->run(bound, reruns, work);
+}
+
 Trades trades_of(const Graph& graph, const Reruns& reruns, std::string_view name, std::uint64_t steps) {
   Work work(steps);
   Work enough = Work::unlimited();
   const Condensed condensed = condense(reruns);
-  Trades trades = unwrap(find_trades(name)).run(TradeBound(graph, reruns, enough), condensed.reruns, work);
+  Trades trades = found_by(name, TradeBound(graph, reruns, enough), condensed.reruns, work);
   for (Trade& trade : trades) trade.runs = condensed.spread(trade.runs);
   return trades;
 }
@@ -71,7 +77,7 @@ TEST_P(Baselines, NeverBetterThanAnyPlan) {
   const int steps = full_size() ? 1000 : 60;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = small_step(random);
-    const Reruns reruns = to_reruns(graph, unwrap(unwrap(find_order("best")).run(graph)).order);
+    const Reruns reruns = to_reruns(graph, order_by("best", graph));
     for (const Trade& trade : trades_of(graph, reruns, GetParam(), 50'000'000)) {
       expect_right(graph, reruns, trade);
       const std::optional<std::int64_t> least = least_cost_within(graph, trade.peak);
@@ -91,8 +97,8 @@ TEST_P(Baselines, AnyWork) {
 }
 
 std::vector<std::string> all_names() {
-  std::vector<std::string> names;
-  for (const RecomputeAlgorithm& algorithm : recompute_algorithms()) names.emplace_back(algorithm.name);
+  std::vector<std::string> names = {"checkmate"};
+  for (const TradeAlgorithm& algorithm : trade_algorithms()) names.emplace_back(algorithm.name);
   return names;
 }
 

@@ -14,6 +14,7 @@
 #include "lowtide/order.h"
 #include "makers.h"
 #include "order/algorithms.h"
+#include "order_by.h"
 #include "random_graph.h"
 #include "small_steps.h"
 #include "trade/condensed.h"
@@ -148,7 +149,7 @@ TEST(Recompute, EveryPlanOfSmallSteps) {
   Compared compared;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = small_step(random);
-    const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
+    const Order order = order_by("best", graph);
     const Reruns reruns = to_reruns(graph, order);
     Work work = Work::unlimited();
     const TradeBound bound(graph, reruns, work);
@@ -204,6 +205,7 @@ TEST(Recompute, AStepWithoutOpsIsRefusedIfItDoesNotFit) {
   for (const std::string_view recompute : {"auto", "greedy", "chen", "rotor", "checkmate", "dtr"}) {
     PlanOptions options;
     options.recompute = recompute;
+    options.others = published();
     options.memory_budget = Bytes(511);
     EXPECT_EQ(plan(graph, options).error().code, ErrorCode::memory_infeasible) << recompute;
     options.memory_budget = Bytes(512);

@@ -1,7 +1,7 @@
 // ROAM: where it cuts, where it puts weight updates, which parts it lays out together, and that all of it is right.
 //
 //   LOWTIDE_FULL=1   20,000 random graphs instead of 2,000
-#include "order/roam.h"
+#include "published/roam/roam.h"
 
 #include <tbb/global_control.h>
 
@@ -15,12 +15,13 @@
 #include "gtest/gtest.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/plan.h"
+#include "lowtide/published.h"
 #include "lowtide/verify.h"
 #include "makers.h"
 #include "order/algorithms.h"
-#include "order/segment.h"
 #include "plan/items.h"
-#include "plan/roam_layout.h"
+#include "published/roam/roam_layout.h"
+#include "published/roam/segment.h"
 #include "random_graph.h"
 #include "training_graph.h"
 #include "unwrap.h"
@@ -299,7 +300,7 @@ TEST(Roam, OfTrainingSteps) {
 TEST(Roam, ByNameInAPlan) {
   // 0 and 1 are large, 2 and 3 make little of them.
   const Graph graph = graph_of(std::vector<Maker>{{100}, {100}, {1, {0}}, {1, {1}}, {1, {2, 3}}});
-  const Plan made = unwrap(plan(graph, {.order = "roam"}));
+  const Plan made = unwrap(plan(graph, {.order = "roam", .others = published()}));
   EXPECT_EQ(made.peak, Bytes(102));
   EXPECT_EQ(made.provenance.order, "roam");
 }

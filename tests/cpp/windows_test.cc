@@ -11,6 +11,7 @@
 #include "lowtide/plan.h"
 #include "makers.h"
 #include "order/algorithms.h"
+#include "order_by.h"
 #include "plan/traded.h"
 #include "random_graph.h"
 #include "sanitized.h"
@@ -101,10 +102,10 @@ TEST(Windows, EveryPlanOfTwoSmallTurns) {
   Compared compared;
   for (int i = 0; i < steps; ++i) {
     const Graph graph = two_small_turns(random);
-    const Order order = unwrap(unwrap(find_order("best")).run(graph)).order;
+    const Order order = order_by("best", graph);
     Work work = Work::unlimited();
     const TradeBound bound(graph, to_reruns(graph, order), work);
-    const std::vector<TradedOrder> trades = unwrap(all_trades(graph, order, "auto"));
+    const std::vector<TradedOrder> trades = unwrap(all_trades(graph, order, {}));
     SCOPED_TRACE(::testing::Message() << "step " << i);
     compare_with_every_plan(graph, bound, trades, trades.front().peak, compared);
     if (HasFailure()) return;
