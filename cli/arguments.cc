@@ -57,6 +57,16 @@ void add_output_flags(CLI::App& command, CommandLine& line) {
   command.add_flag("-q,--quiet", line.quiet, "Print nothing but errors");
 }
 
+template <typename Arguments>
+void add_search_limits(CLI::App& command, Arguments& arguments) {
+  command.add_option("--threads", arguments.threads, "Side by side, with the same answer; all cores unless given")
+      ->check(whole_number(1, kMostThreads))
+      ->type_name("NUMBER");
+  command.add_option("--time-limit", arguments.time_limit, "Take the best that is found by then, in seconds")
+      ->check(number(0, kMostSeconds))
+      ->type_name("SECONDS");
+}
+
 CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
   CLI::App* command = app.add_subcommand("plan", "Decide when each op of a graph runs and where each buffer lies");
   command->add_option("GRAPH", arguments.graph, "The graph file")->required()->type_name("");
@@ -76,6 +86,15 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
   command->add_option("--recompute", arguments.recompute, "What chooses ops that run again for a budget, or none")
       ->type_name("NAME")
       ->capture_default_str();
+  command->add_option("--alignment", arguments.alignment, "Every offset is a multiple of this")
+      ->check(whole_number(1))
+      ->type_name("BYTES")
+      ->capture_default_str();
+  command->add_option("--effort", arguments.effort, "2 lets searches do twice their work, 0.5 half of it")
+      ->check(number(0.001, 1000))
+      ->type_name("FACTOR")
+      ->capture_default_str();
+  add_search_limits(*command, arguments);
   add_output_flags(*command, line);
   command->footer(list("Orders", order_algorithms(), published().orders) + "\n" + layouts("Layouts") + "\n" +
                   list("Recompute", recompute_algorithms(), published().recomputes) +
@@ -151,12 +170,7 @@ CLI::App* add_pack(CLI::App& app, CommandLine& line, PackArguments& arguments) {
       ->check(whole_number())
       ->type_name("STEPS")
       ->capture_default_str();
-  command->add_option("--threads", arguments.threads, "Side by side, with the same answer; all cores unless given")
-      ->check(whole_number(1, kMostThreads))
-      ->type_name("NUMBER");
-  command->add_option("--time-limit", arguments.time_limit, "Take the best that is found by then, in seconds")
-      ->check(number(0, kMostSeconds))
-      ->type_name("SECONDS");
+  add_search_limits(*command, arguments);
   command->add_flag("--map", arguments.map, "Draw the arena with letters, 80 columns wide");
   command->add_option("--svg", arguments.svg, "Draw the arena into this SVG file")->type_name("FILE");
   add_output_flags(*command, line);

@@ -22,6 +22,10 @@ struct PlanArguments {
   std::string layout = PlanOptions().layout;
   bool no_reuse = false;
   std::string recompute = PlanOptions().recompute;
+  std::uint64_t alignment = kAlignment.count();
+  double effort = 1.0;
+  std::size_t threads = 0;           // 0: as many as there are cores
+  std::optional<double> time_limit;  // in seconds
 };
 
 struct VerifyArguments {

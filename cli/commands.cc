@@ -12,6 +12,7 @@
 #include "lowtide/published.h"
 #include "lowtide/summary.h"
 #include "lowtide/verify.h"
+#include "search_limits.h"
 
 namespace lowtide::cli {
 namespace {
@@ -76,7 +77,10 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
                       .layout = arguments.layout,
                       .reuse = !arguments.no_reuse,
                       .recompute = arguments.recompute,
-                      .others = published()};
+                      .others = published(),
+                      .alignment = Bytes(arguments.alignment),
+                      .effort = arguments.effort};
+  set_search_limits(arguments, options);
   if (arguments.memory_budget) {
     const Result<Budget> budget = parse_budget(*arguments.memory_budget);
     if (!budget.ok()) return about("--memory-budget", budget.error());

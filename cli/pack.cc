@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/words.h"
@@ -16,6 +15,7 @@
 #include "lowtide/published.h"
 #include "lowtide/verify.h"
 #include "packing_pictures.h"
+#include "search_limits.h"
 
 namespace lowtide::cli {
 namespace {
@@ -146,10 +146,7 @@ void add_path(JsonObject& json, std::string_view key, const std::optional<std::s
 
 Result<Report> run(const PackArguments& arguments, Progress& progress) {
   LayoutOptions options{.algorithm = arguments.algorithm, .others = published().layouts, .steps = arguments.work};
-  options.threads = arguments.threads > 0 ? arguments.threads : std::max(1u, std::thread::hardware_concurrency());
-  if (arguments.time_limit) {
-    options.time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(*arguments.time_limit * 1000));
-  }
+  set_search_limits(arguments, options);
   if (arguments.capacity) {
     const Result<Bytes> capacity = parse_bytes(*arguments.capacity);
     if (!capacity.ok()) return about("--capacity", capacity.error());

@@ -134,9 +134,15 @@ struct Op {
 // pass uses, is always dropped after its last use in the region, and made again for the backward pass.
 
 // `before` must run earlier than `after`, for a reason that no buffer shows.
+enum class EdgeReason : std::uint8_t {
+  given,  // nobody here knows why: ops that it names run once
+  rerun,  // a rewrite lets `after` run again, behind `before`; it may do so more often
+};
+
 struct Edge {
   OpId before;
   OpId after;
+  EdgeReason reason = EdgeReason::given;
 };
 
 // Immutable. Ids count from 0 in the order in which things were added; op ids are program order, which is always a
@@ -239,7 +245,7 @@ class GraphBuilder {
   Result<OpId> add_op(const OpSpec& spec);
 
   // Orders two ops for a reason that no buffer shows. `before` must also come first in program order.
-  Status add_edge(OpId before, OpId after);
+  Status add_edge(OpId before, OpId after, EdgeReason reason = EdgeReason::given);
 
   // `op` makes `to` and reads `from`, and may do so in the same bytes: see Reuse. In program order.
   Status add_reuse(OpId op, BufferId from, BufferId to);

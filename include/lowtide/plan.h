@@ -17,6 +17,7 @@
 // first step that names an op is the run that the program has; verify.h says what holds for those that run it again.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -57,8 +58,9 @@ struct Plan {
   std::vector<Bytes> workspaces;  // by step: the offset of the op's workspace; 0 if it has none
   std::vector<Block> blocks;      // by BlockId
 
-  Bytes arena;     // the highest end of any block or workspace
-  Bytes peak;      // the most bytes of blocks and workspace alive at any step; never more than the arena
+  Bytes alignment = kAlignment;  // every offset is a multiple of this
+  Bytes arena;                   // the highest end of any block or workspace
+  Bytes peak;                    // the most bytes of blocks and workspace alive at any step; never more than the arena
   Bytes bound;     // proven: no plan that takes no longer has a smaller arena; without reuse, none without it
   Bytes resident;  // all resident buffers
   Nanos time;      // the sum of the ops' costs, of each as often as it runs
@@ -90,6 +92,13 @@ struct PlanOptions {
   std::optional<Budget> memory_budget = {};
   // For the sum of the ops' costs. Without a memory budget, the smallest plan within it is looked for.
   std::optional<Nanos> latency_budget = {};
+  // Of every offset: a property of the memory that the plan is for.
+  Bytes alignment = kAlignment;
+  // How much work searches may do: 2 for twice as much as usual. The plan is still a function of graph and options.
+  double effort = 1.0;
+  std::size_t threads = 1;  // changes how long it takes, never the plan
+  // Besides: the best that was found by then. The plan is then no longer a function of graph and options alone.
+  std::optional<std::chrono::milliseconds> time_limit = {};
   // Told now and then, on the thread that plans, what the search under a budget has found. No plan depends on it.
   std::function<void(const FoundSoFar&)> on_progress = {};
   // Ends that search when it is asked to: there is no plan then.
@@ -100,10 +109,12 @@ struct PlanOptions {
 //
 // Every op runs once, unless a budget asks for more: where that needs more than the memory budget, the fastest plan
 // within it is taken in which some ops run again; and with a latency budget alone, the smallest plan within that.
-// What regions ask for (see Op in graph.h) runs again in any plan: bounds are those of a graph that says so.
+// What regions ask for (see Op in graph.h) runs again, and bounds are those of a graph that says so; but where a budget
+// is kept only without the regions, or the smallest plan is, they ask for nothing.
 //
-// Errors: E501 unknown algorithm; E1xx and E2xx if the answer of one of `others` is wrong; E503 a share outside (0, 1];
-// E301 and E302 infeasible budgets, with bound, step and culprits; E405 if it was asked to stop.
+// Errors: E501 unknown algorithm; E505 an alignment of 0 or an effort that is no number above 0; E1xx and E2xx if the
+// answer of one of `others` is wrong; E503 a share outside (0, 1]; E301 and E302 infeasible budgets, with bound, step
+// and culprits; E405 if it was asked to stop.
 Result<Plan> plan(const Graph& graph, const PlanOptions& options = {});
 
 // What eager PyTorch needs: resident bytes and the peak of program order, in which no result reuses an operand's bytes

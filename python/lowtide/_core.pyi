@@ -119,11 +119,15 @@ class Plan:
     @property
     def peak_bytes(self) -> int: ...
     @property
+    def alignment_bytes(self) -> int: ...
+    @property
     def arena_bytes(self) -> int: ...
     @property
     def resident_bytes(self) -> int: ...
     @property
     def bound_bytes(self) -> int: ...
+    @property
+    def gap(self) -> float: ...
     @property
     def fragmentation(self) -> float: ...
     @property
@@ -390,6 +394,8 @@ class Watch:
 def field_offset(holder: object, value: object) -> int | None:
     """Where in the memory of ``holder`` a pointer to ``value`` stands, if it does."""
 
+ALIGNMENT: int  # of plans, unless another is asked for: what kernels of the CPU are given
+
 def plan(
     graph: Graph,
     *,
@@ -399,13 +405,19 @@ def plan(
     recompute: str = "auto",
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
+    alignment: int = 64,
+    effort: float = 1.0,
+    threads: int = 1,
+    time_limit: float | None = None,
     watching: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan ``graph``; the plan has passed :func:`verify` and keeps the budgets.
 
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
     program-order peak. Without ``reuse``, no result is made in the bytes of an operand. ``recompute`` names what
-    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. ``watching`` is called every
+    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. Offsets are multiples of
+    ``alignment``. ``effort`` scales the work of all searches; ``threads`` change how long they take, never the plan;
+    ``time_limit``, in seconds, takes the best that is found by then. ``watching`` is called every
     50 ms, with what the search under a budget has found so far, in words; what it raises ends the search. Raises
     :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
     """

@@ -141,7 +141,7 @@ Result<OpId> GraphBuilder::add_op(const OpSpec& spec) {
   return id;
 }
 
-Status GraphBuilder::add_edge(OpId before, OpId after) {
+Status GraphBuilder::add_edge(OpId before, OpId after, EdgeReason reason) {
   for (const OpId op : {before, after}) {
     if (op.index() >= graph_.num_ops()) return unknown("op", op.index(), graph_.num_ops());
   }
@@ -150,7 +150,7 @@ Status GraphBuilder::add_edge(OpId before, OpId after) {
     return Error{ErrorCode::edge_against_program, words(op_name(before), " cannot be ordered before ", op_name(after),
                                                         ": it does not precede it in program order")};
   }
-  graph_.edges_.push_back({before, after});
+  graph_.edges_.push_back({before, after, reason});
   return Done{};
 }
 

@@ -17,9 +17,13 @@ class PlanReader {
                  {"begin", &begin_, JsonField::required},
                  {"end", &end_, JsonField::required},
                  {"offset", &offset_}}),
-        figures_(
-            find_section(sections, "figures"), JsonShape::object,
-            {{"arena", &arena_}, {"peak", &peak_}, {"bound", &bound_}, {"resident", &resident_}, {"time_ns", &time_}}),
+        figures_(find_section(sections, "figures"), JsonShape::object,
+                 {{"alignment", &alignment_},
+                  {"arena", &arena_},
+                  {"peak", &peak_},
+                  {"bound", &bound_},
+                  {"resident", &resident_},
+                  {"time_ns", &time_}}),
         provenance_(find_section(sections, "provenance"), JsonShape::object,
                     {{"order", &order_},
                      {"layout", &layout_},
@@ -32,6 +36,7 @@ class PlanReader {
     if (Status status = read_blocks(); !status.ok()) return status.error();
     if (const Result<bool> row = figures_.next(); !row.ok()) return row.error();
     if (const Result<bool> row = provenance_.next(); !row.ok()) return row.error();
+    plan_.alignment = Bytes(alignment_);
     plan_.arena = Bytes(arena_);
     plan_.peak = Bytes(peak_);
     plan_.bound = Bytes(bound_);
@@ -85,6 +90,7 @@ class PlanReader {
   std::optional<std::uint64_t> offset_;
   std::vector<BlockId> reads_;
   std::vector<BlockId> writes_;
+  std::uint64_t alignment_ = kAlignment.count();
   std::uint64_t arena_ = 0;
   std::uint64_t peak_ = 0;
   std::uint64_t bound_ = 0;
@@ -124,6 +130,7 @@ void write_plan(const Plan& plan, JsonWriter& out) {
   out.close_row();
 
   out.open_object("figures");
+  if (plan.alignment != kAlignment) out.field("alignment", plan.alignment);
   out.field("arena", plan.arena);
   out.field("peak", plan.peak);
   out.field("bound", plan.bound);

@@ -10,11 +10,25 @@ namespace {
 
 constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
 
+// Whatever the time that is left: a packer that needs little has the last word.
+Result<NamedLayout> lay_out_in_time(std::span<const LayoutItem> items, const PlanOptions& options,
+                                    const Limits& limits) {
+  const LayoutOptions asked{.algorithm = options.layout,
+                            .others = options.others.layouts,
+                            .steps = limits.steps(kLayoutSteps),
+                            .threads = options.threads,
+                            .time_limit = limits.time_left()};
+  Result<NamedLayout> made = lay_out(items, asked);
+  const bool out_of_time = !made.ok() && made.error().code == ErrorCode::work_limit && options.time_limit;
+  return out_of_time && options.layout == "auto" ? lay_out(items, {.algorithm = "greedy_by_size"}) : made;
+}
+
 // One block for each buffer, and a place for each workspace.
-Status place(const Graph& graph, const PlanOptions& options, const Lifetimes& lifetimes, Plan& plan) {
-  const std::vector<LayoutItem> items = items_of(graph, plan.order, lifetimes);
-  const Result<NamedLayout> made =
-      lay_out(items, {.algorithm = options.layout, .others = options.others.layouts, .steps = kLayoutSteps});
+Status place(const Graph& graph, const PlanOptions& options, const Limits& limits, const Lifetimes& lifetimes,
+             Plan& plan) {
+  std::vector<LayoutItem> items = items_of(graph, plan.order, lifetimes);
+  for (LayoutItem& item : items) item.alignment = options.alignment;
+  const Result<NamedLayout> made = lay_out_in_time(items, options, limits);
   if (!made.ok()) return made.error();
   plan.provenance.layout = made->algorithm;
   plan.arena = made->layout.arena;
@@ -48,16 +62,18 @@ void bind_operands(const Graph& graph, Plan& plan) {
   }
 }
 
-Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, const PlanOptions& options) {
+Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, const PlanOptions& options,
+                         const Limits& limits) {
   Result<Lifetimes> lives = lifetimes(graph, found.order);
   if (!lives.ok()) return lives.error();
   Arranged made{{}, *std::move(lives)};
   made.plan.order = std::move(found.order);
+  made.plan.alignment = options.alignment;
   made.plan.peak = made.lives.peak;
   made.plan.bound = found.bound;
   made.plan.resident = graph.resident_bytes();
   made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
-  if (Status status = place(graph, options, made.lives, made.plan); !status.ok()) return status.error();
+  if (Status status = place(graph, options, limits, made.lives, made.plan); !status.ok()) return status.error();
   return made;
 }
 

@@ -6,6 +6,7 @@
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
 #include "lowtide/plan.h"
+#include "plan/limits.h"
 
 namespace lowtide {
 
@@ -14,7 +15,8 @@ struct Arranged {
   Lifetimes lives;
 };
 // `name` is that of the order; the layout is the one that the options ask for.
-Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, const PlanOptions& options);
+Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder found, const PlanOptions& options,
+                         const Limits& limits);
 
 // Completes the plan: block i stands in for buffer i wherever that is read or written.
 void bind_operands(const Graph& graph, Plan& plan);

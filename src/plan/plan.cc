@@ -1,16 +1,18 @@
 #include "lowtide/plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <tuple>
 #include <utility>
 
-#include "base/shown_name.h"
-#include "base/words.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
 #include "lowtide/verify.h"
 #include "order/algorithms.h"
 #include "plan/arrange.h"
+#include "plan/budget_checks.h"
 #include "plan/peak_report.h"
 #include "plan/traded.h"
 #include "rewrite/recompute.h"
@@ -27,54 +29,19 @@ Result<Bytes> program_peak(const Graph& graph) {
 
 // The best order may lie badly, and so may places that are reused: program order, in which results have bytes of their
 // own or not, is taken where its arena is smaller.
-Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, const PlanOptions& options) {
-  Result<Arranged> smallest = arrange(graph, "best", best, options);
+Result<Arranged> arrange_best(const Graph& graph, const BoundedOrder& best, const PlanOptions& options,
+                              const Limits& limits) {
+  Result<Arranged> smallest = arrange(graph, "best", best, options, limits);
   const auto offer = [&](const Graph& same) {
     const Result<Bytes> peak = program_peak(same);
     if (!smallest.ok() || !peak.ok() || *peak >= smallest->plan.arena) return;
-    Result<Arranged> other = arrange(same, "program", {first_to_last(graph.num_ops()), best.bound}, options);
+    Result<Arranged> other = arrange(same, "program", {first_to_last(graph.num_ops()), best.bound}, options, limits);
     if (other.ok() && other->plan.arena < smallest->plan.arena) smallest = std::move(other);
   };
   if (best.order != first_to_last(graph.num_ops())) offer(graph);
   const bool is_smallest = smallest.ok() && smallest->plan.arena == smallest->plan.bound;
   if (graph.has_reuses() && !is_smallest) offer(graph.without_reuses());
   return smallest;
-}
-
-std::string amount(Bytes bytes) {
-  return words(format_bytes(bytes), " (", bytes, " bytes)");
-}
-
-// Where the peak is, and who holds it.
-std::string peak_words(const Graph& graph, const Plan& plan, const Infeasible& why) {
-  if (plan.order.empty()) return "";
-  const Op op = graph.op(plan.order[why.step.index()]);
-  std::string text = words("; the peak is at step ", why.step, ", op ", quoted_name(op.name));
-  if (!op.source.empty()) text += words(" (", op.source, ")");
-  for (std::size_t i = 0; i < why.culprits.size(); ++i) {
-    const Culprit& culprit = why.culprits[i];
-    text += words(i == 0 ? ", held by " : ", ", shown_name(culprit.name), " ", format_bytes(culprit.size));
-    if (!culprit.source.empty()) text += words(" (", culprit.source, ")");
-  }
-  return text;
-}
-
-Status check_memory(const Graph& graph, const Plan& plan, Infeasible why, const PlanOptions& options, Bytes budget) {
-  const Bytes needed = plan.resident + plan.arena;
-  if (needed <= budget) return Done{};
-  const std::string_view what = options.recompute == "none" ? "; no order and layout of these ops needs less than "
-                                                            : "; whatever runs again, no plan needs less than ";
-  std::string message = words("the memory budget is ", amount(budget), ", but the ",
-                              options.recompute == "none" ? "plan" : "smallest plan found", " needs ", amount(needed),
-                              ": ", format_bytes(plan.resident), " resident and an arena of ", format_bytes(plan.arena),
-                              what, amount(why.bound), " in all", peak_words(graph, plan, why));
-  return Error{ErrorCode::memory_infeasible, std::move(message), std::move(why)};
-}
-
-Status check_latency(const Plan& plan, Infeasible why, Nanos budget) {
-  if (plan.time <= budget) return Done{};
-  return Error{ErrorCode::latency_infeasible,
-               words("the latency budget is ", budget, " ns, but the plan takes ", plan.time, " ns"), std::move(why)};
 }
 
 // The same options, a share of what eager needs as bytes: of this graph, not of one that is made from it.
@@ -88,25 +55,89 @@ Result<PlanOptions> with_budget_in_bytes(const Graph& graph, PlanOptions options
   return options;
 }
 
-Result<Plan> plan_without_reuse(const Graph& graph, PlanOptions options) {
-  options.reuse = true;  // there is none in the graph
-  Result<Plan> made = plan(graph.without_reuses(), options);
-  if (made.ok()) {
-    made->provenance.graph = fingerprint(graph);
-    return made;
+Status check_options(const PlanOptions& options) {
+  if (options.alignment == Bytes(0))
+    return Error{ErrorCode::invalid_setting, "the alignment of a plan must be above 0"};
+  if (!(options.effort > 0) || !std::isfinite(options.effort)) {
+    return Error{ErrorCode::invalid_setting, "the effort of a plan must be a number above 0"};
   }
-  Error error = made.error();
-  if (error.code == ErrorCode::memory_infeasible) error.message += "; operands' bytes are not reused, as asked";
-  return error;
+  // Also where nothing needs to run again: a name that is mistyped is an error on every graph.
+  if (options.recompute == "none") return Done{};
+  if (const Result<RecomputeAlgorithm> known = find_recompute(options); !known.ok()) return known.error();
+  return Done{};
 }
 
-Result<Plan> plan_with_regions(const Graph& graph, const Rewritten& asked, const PlanOptions& options) {
-  const Result<Plan> made = plan(asked.graph, options);
-  if (!made.ok()) return made.error();
-  Plan translated = plan_of_original(graph, asked, *made);
-  if (translated.provenance.recompute.empty()) translated.provenance.recompute = "regions";
-  if (Status status = verify(graph, translated); !status.ok()) return status.error();
-  return translated;
+// -- the passes -------------------------------------------------------------------------------------------------------
+
+bool asks_for_smallest(const PlanOptions& options) {
+  return !options.memory_budget && options.latency_budget;
+}
+
+// Order and layout, each op once.
+Result<Draft> in_order(const Graph& graph, const PlanOptions& options, const Limits& limits) {
+  const Result<OrderAlgorithm> algorithm = find_order(options.order, options.others.orders);
+  if (!algorithm.ok()) return algorithm.error();
+  Work work = limits.work(kOrderSteps);
+  Result<BoundedOrder> found = algorithm->run(graph, work);
+  if (!found.ok()) return found.error();
+  found->bound = std::max(found->bound, operand_bound(graph));
+  Result<Arranged> arranged = options.order == "best"
+                                  ? arrange_best(graph, *found, options, limits)
+                                  : arrange(graph, options.order, *std::move(found), options, limits);
+  if (!arranged.ok()) return arranged.error();
+  bind_operands(graph, arranged->plan);
+  Draft draft{std::move(arranged->plan), {}};
+  draft.peak = report_peak(graph, arranged->lives, draft.plan);
+  return draft;
+}
+
+// Where a budget asks for it, some ops again.
+Result<Draft> within_budgets(const Graph& graph, Draft once, const PlanOptions& options, const Limits& limits) {
+  const bool too_large = !keeps_memory(once, options);
+  const bool time_to_spend = asks_for_smallest(options) && once.plan.time > Nanos(0) && keeps_latency(once, options);
+  if (options.recompute == "none" || (!too_large && !time_to_spend)) return once;
+  Result<Draft> traded = too_large ? fastest_within(graph, once.plan.order, options, limits, memory_budget(options))
+                                   : smallest_within(graph, once.plan.order, options, limits, *options.latency_budget);
+  if (!traded.ok()) return traded.error();
+  return too_large || traded->plan.arena < once.plan.arena ? *std::move(traded) : std::move(once);
+}
+
+Result<Draft> drafted(const Graph& graph, const PlanOptions& options, const Limits& limits) {
+  Result<Draft> once = in_order(graph, options, limits);
+  if (!once.ok()) return once.error();
+  return within_budgets(graph, *std::move(once), options, limits);
+}
+
+// The same for the graph in which regions run again, as a plan of the one in which they ask for it.
+Result<Draft> drafted_with_regions(const Graph& graph, const Rewritten& asked, const PlanOptions& options,
+                                   const Limits& limits) {
+  Result<Draft> draft = drafted(asked.graph, options, limits);
+  if (!draft.ok()) return draft.error();
+  draft->plan = plan_of_original(graph, asked, draft->plan);
+  if (draft->plan.provenance.recompute.empty()) draft->plan.provenance.recompute = "regions";
+  return draft;
+}
+
+bool is_better(const Draft& one, const Draft& other, const PlanOptions& options) {
+  const auto rank = [&](const Draft& draft) {
+    return std::tuple(!keeps_memory(draft, options), !keeps_latency(draft, options), draft.plan.arena);
+  };
+  return rank(one) < rank(other);
+}
+
+// What regions ask for; but marks that were made to need less memory must never stand in the way of that.
+Result<Draft> best_draft(const Graph& graph, const PlanOptions& options, const Limits& limits) {
+  if (options.recompute == "none") return drafted(graph, options, limits);
+  const Result<std::optional<Rewritten>> asked = with_regions(graph);
+  if (!asked.ok()) return asked.error();
+  if (!*asked) return drafted(graph, options, limits);
+  Result<Draft> marked = drafted_with_regions(graph, **asked, options, limits);
+  if (!marked.ok()) return marked.error();
+  const bool kept = keeps_memory(*marked, options) && keeps_latency(*marked, options);
+  if (kept && !asks_for_smallest(options)) return marked;
+  Result<Draft> unmarked = drafted(graph, options, limits);
+  if (!unmarked.ok()) return unmarked.error();
+  return is_better(*unmarked, *marked, options) ? unmarked : marked;
 }
 
 }  // namespace
@@ -146,49 +177,22 @@ Result<Bytes> eager_bytes(const Graph& graph) {
 }
 
 Result<Plan> plan(const Graph& graph, const PlanOptions& given) {
-  const Result<PlanOptions> in_bytes = with_budget_in_bytes(graph, given);
-  if (!in_bytes.ok()) return in_bytes.error();
-  const PlanOptions& options = *in_bytes;
-  if (!options.reuse) return plan_without_reuse(graph, options);
-  if (options.recompute != "none") {
-    // Also where nothing needs to run again: a name that is mistyped is an error on every graph.
-    if (const Result<RecomputeAlgorithm> known = find_recompute(options); !known.ok()) return known.error();
-    const Result<std::optional<Rewritten>> asked = with_regions(graph);
-    if (!asked.ok()) return asked.error();
-    if (*asked) return plan_with_regions(graph, **asked, options);
-  }
-  const Result<OrderAlgorithm> algorithm = find_order(options.order, options.others.orders);
-  if (!algorithm.ok()) return algorithm.error();
-  const Bytes memory_budget = options.memory_budget ? std::get<Bytes>(*options.memory_budget) : Bytes::max();
+  if (Status status = check_options(given); !status.ok()) return status.error();
+  const Result<PlanOptions> options = with_budget_in_bytes(graph, given);
+  if (!options.ok()) return options.error();
+  const Limits limits(*options);
+  std::optional<Graph> without_reuse;
+  if (!options->reuse) without_reuse = graph.without_reuses();
+  const Graph& allowed = without_reuse ? *without_reuse : graph;
 
-  Work work(kOrderSteps);
-  Result<BoundedOrder> found = algorithm->run(graph, work);
-  if (!found.ok()) return found.error();
-  found->bound = std::max(found->bound, operand_bound(graph));
-  Result<Arranged> arranged = options.order == "best" ? arrange_best(graph, *found, options)
-                                                      : arrange(graph, options.order, *std::move(found), options);
-  if (!arranged.ok()) return arranged.error();
-  bind_operands(graph, arranged->plan);
-  Traded chosen{std::move(arranged->plan), {}};
-  chosen.peak = report_peak(graph, arranged->lives, chosen.plan);
-
-  const Nanos latency_budget = options.latency_budget.value_or(Nanos::max());
-  const bool too_large = chosen.plan.resident + chosen.plan.arena > memory_budget;
-  const bool time_to_spend = !options.memory_budget && options.latency_budget && chosen.plan.time > Nanos(0);
-  if (options.recompute != "none" && (too_large || (time_to_spend && chosen.plan.time <= latency_budget))) {
-    Result<Traded> traded = too_large ? fastest_within(graph, chosen.plan.order, options, memory_budget)
-                                      : smallest_within(graph, chosen.plan.order, options, latency_budget);
-    if (!traded.ok()) return traded.error();
-    if (too_large || traded->plan.arena < chosen.plan.arena) chosen = *std::move(traded);
-  }
-  Plan& plan = chosen.plan;
-  if (Status status = check_memory(graph, plan, chosen.peak, options, memory_budget); !status.ok()) {
-    return status.error();
-  }
-  if (Status status = check_latency(plan, chosen.peak, latency_budget); !status.ok()) return status.error();
-  if (Status status = verify(graph, plan); !status.ok()) return status.error();
-  plan.provenance.graph = fingerprint(graph);
-  return std::move(plan);
+  Result<Draft> draft = best_draft(allowed, *options, limits);
+  if (!draft.ok()) return draft.error();
+  if (Status status = check_memory(allowed, *draft, *options); !status.ok()) return status.error();
+  if (Status status = check_latency(*draft, *options); !status.ok()) return status.error();
+  draft->plan.provenance.graph.reset();
+  if (Status status = verify(allowed, draft->plan); !status.ok()) return status.error();
+  draft->plan.provenance.graph = fingerprint(graph);
+  return std::move(draft->plan);
 }
 
 }  // namespace lowtide

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,20 +25,27 @@ namespace {
 
 constexpr std::uint64_t kBoundSteps = 500'000'000;
 
+struct Start {
+  std::string_view name;
+  Order order;
+};
+
 // The order whose peak is low before anything runs again may hold gradients for long where that peak is not. They must
 // not stand in the way when the peak is lowered.
-Order with_early_updates(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {
-  Order early = early_updates_order(graph, tasks, order);
-  return peak_of(tasks, early) <= peak_of(tasks, order) ? early : Order(order.begin(), order.end());
+Start with_early_updates(const Graph& graph, const Tasks& tasks, Start start, std::string_view name_if_changed) {
+  Order early = early_updates_order(graph, tasks, start.order);
+  if (early == start.order || peak_of(tasks, early) > peak_of(tasks, start.order)) return start;
+  return {name_if_changed, std::move(early)};
 }
 
 // The order of the program is the better start where it holds no more. Where it does, it still may be once much runs
 // again: an order of low peak also runs ops of the late part early.
-std::vector<Order> starts_of(const Graph& graph, std::span<const OpId> order) {
+std::vector<Start> starts_of(const Graph& graph, std::span<const OpId> order, std::string_view name) {
   const Tasks tasks = to_tasks(graph);
-  std::vector<Order> starts = {with_early_updates(graph, tasks, first_to_last(graph.num_ops()))};
-  Order best = with_early_updates(graph, tasks, order);
-  if (peak_of(tasks, best) < peak_of(tasks, starts.front())) starts.push_back(std::move(best));
+  std::vector<Start> starts = {
+      with_early_updates(graph, tasks, {"program", first_to_last(graph.num_ops())}, "early_updates")};
+  Start best = with_early_updates(graph, tasks, {name, Order(order.begin(), order.end())}, name);
+  if (peak_of(tasks, best.order) < peak_of(tasks, starts.front().order)) starts.push_back(std::move(best));
   return starts;
 }
 
@@ -83,70 +91,68 @@ std::optional<Runs> runs_of(const Reruns& reruns, const Steps& steps) {
 class Trading {
  public:
   static Result<Trading> begin(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
-                               const Pick& pick) {
+                               const Limits& limits, const Pick& pick) {
     const Result<RecomputeAlgorithm> found = find_recompute(options);
     if (!found.ok()) return found.error();
-    Trading trading(graph, options);
-    if (Status status = trading.search(starts_of(graph, order), *found, pick); !status.ok()) return status.error();
-    if (options.stop.stop_requested()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
+    Trading trading(graph, options, limits);
+    if (Status status = trading.search(starts_of(graph, order, options.order), *found, pick); !status.ok()) {
+      return status.error();
+    }
+    if (limits.stopped()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
     return trading;
   }
 
   const std::vector<TradedOrder>& trades() const { return trades_; }
 
-  Result<Traded> make(const TradedOrder& trade) const {
+  Result<Draft> make(const TradedOrder& trade) const {
     const Result<Rewritten> rewritten = run_again(graph_, trade.steps);
     if (!rewritten.ok()) return rewritten.error();
     const Graph& expanded = rewritten->graph;
     Result<Arranged> arranged =
-        arrange(expanded, options_.order, {first_to_last(expanded.num_ops()), Bytes(0)}, options_);
+        arrange(expanded, trade.from, {first_to_last(expanded.num_ops()), Bytes(0)}, options_, limits_);
     if (!arranged.ok()) return arranged.error();
     bind_operands(expanded, arranged->plan);
     arranged->plan.bound = std::min(bound_of(trade), arranged->plan.arena);
     arranged->plan.provenance.recompute = options_.recompute;
     Infeasible peak = report_peak(expanded, arranged->lives, arranged->plan);
     peak.bound = graph_.resident_bytes() + operand_bound(graph_);
-    return Traded{plan_of_original(graph_, *rewritten, arranged->plan), std::move(peak)};
+    return Draft{plan_of_original(graph_, *rewritten, arranged->plan), std::move(peak)};
   }
 
  private:
-  Trading(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
+  Trading(const Graph& graph, const PlanOptions& options, const Limits& limits)
+      : graph_(graph), options_(options), limits_(limits) {}
 
-  Status search(const std::vector<Order>& starts, const RecomputeAlgorithm& algorithm, const Pick& pick) {
+  Status search(const std::vector<Start>& starts, const RecomputeAlgorithm& algorithm, const Pick& pick) {
     const auto ours = std::ranges::find(trade_algorithms(), algorithm.name, &TradeAlgorithm::name);
     num_starts_ = starts.size();
     std::vector<TradedOrder> so_far;  // without their steps
     const Work::Listener listener = [&](std::int64_t cost, std::int64_t peak) {
       if (is_reached(so_far, cost, peak)) return;
-      add_point(so_far, {cost, peak, {}});
+      add_point(so_far, {cost, peak, {}, {}});
       options_.on_progress(found_so_far(pick(so_far)));
     };
-    for (const Order& start : starts) {
-      const Reruns reruns = to_reruns(graph_, start);
+    for (const Start& start : starts) {
+      const Reruns reruns = to_reruns(graph_, start.order);
       if (!bound_) {
-        Work work(kBoundSteps);
-        work.stop_with(options_.stop);
+        Work work = limits_.work(kBoundSteps);
         bound_.emplace(graph_, reruns, work);
         if (reruns.costs_are_times) step_time_ = reruns.total_cost;
       }
       Work work = work_for(graph_.num_ops());
       if (options_.on_progress) work.tell(listener);
       if (ours != trade_algorithms().end()) {
-        add(reruns, found_by_ours(*ours, reruns, work));
+        add(start.name, reruns, found_by_ours(*ours, reruns, work));
       } else {
         const Result<Trades> found = found_by_other(algorithm, reruns, work);
         if (!found.ok()) return found.error();
-        add(reruns, *found);
+        add(start.name, reruns, *found);
       }
     }
     return Done{};
   }
 
-  Work work_for(std::size_t ops) const {
-    Work work(trade_steps(ops) / num_starts_);
-    work.stop_with(options_.stop);
-    return work;
-  }
+  Work work_for(std::size_t ops) const { return limits_.work(trade_steps(ops) / num_starts_); }
 
   Trades found_by_ours(const TradeAlgorithm& algorithm, const Reruns& reruns, const Work& allowed) const {
     const FindTrades find = [&](const Reruns& part, Work& work) { return algorithm.run(*bound_, part, work); };
@@ -180,10 +186,10 @@ class Trading {
     return std::move(collected).best();
   }
 
-  void add(const Reruns& reruns, const Trades& trades) {
+  void add(std::string_view start, const Reruns& reruns, const Trades& trades) {
     for (const Trade& trade : trades) {
       if (is_reached(trades_, trade.cost, trade.peak)) continue;
-      add_point(trades_, {.cost = trade.cost, .peak = trade.peak, .steps = steps_of(reruns, trade)});
+      add_point(trades_, {.cost = trade.cost, .peak = trade.peak, .steps = steps_of(reruns, trade), .from = start});
     }
   }
 
@@ -200,6 +206,7 @@ class Trading {
 
   const Graph& graph_;
   const PlanOptions& options_;
+  const Limits& limits_;
   std::size_t num_starts_ = 1;
   std::optional<TradeBound> bound_;
   std::optional<std::int64_t> step_time_;  // none where the ops have no times
@@ -215,22 +222,23 @@ Result<RecomputeAlgorithm> find_recompute(const PlanOptions& options) {
 
 Result<std::vector<TradedOrder>> all_trades(const Graph& graph, std::span<const OpId> order,
                                             const PlanOptions& options) {
-  const Result<Trading> trading = Trading::begin(graph, order, options, fastest_below(Bytes(0)));
+  const Limits limits(options);
+  const Result<Trading> trading = Trading::begin(graph, order, options, limits, fastest_below(Bytes(0)));
   if (!trading.ok()) return trading.error();
   return trading->trades();
 }
 
-Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
-                              Bytes memory) {
+Result<Draft> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
+                             const Limits& limits, Bytes memory) {
   const Bytes left = memory - graph.resident_bytes();
   const Pick pick = fastest_below(left);
-  const Result<Trading> trading = Trading::begin(graph, order, options, pick);
+  const Result<Trading> trading = Trading::begin(graph, order, options, limits, pick);
   if (!trading.ok()) return trading.error();
   const std::vector<TradedOrder>& trades = trading->trades();
-  std::optional<Traded> smallest;
+  std::optional<Draft> smallest;
   // A layout may need more than its peak: then the next one is tried.
   for (const TradedOrder* trade = &pick(trades); trade != trades.data() + trades.size(); ++trade) {
-    Result<Traded> made = trading->make(*trade);
+    Result<Draft> made = trading->make(*trade);
     if (!made.ok()) return made.error();
     const bool fits = made->plan.arena <= left;
     if (!smallest || made->plan.arena < smallest->plan.arena) smallest = *std::move(made);
@@ -239,12 +247,13 @@ Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, c
   return *std::move(smallest);
 }
 
-Result<Traded> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
-                               Nanos latency) {
+Result<Draft> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
+                              const Limits& limits, Nanos latency) {
   std::uint64_t time = 0;
   for (const OpId op : order) time += graph.op(op).cost.count();
-  const Pick pick = smallest_within_cost(static_cast<std::int64_t>((latency - Nanos(time)).count()));
-  const Result<Trading> trading = Trading::begin(graph, order, options, pick);
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Pick pick = smallest_within_cost(static_cast<std::int64_t>(std::min((latency - Nanos(time)).count(), kMost)));
+  const Result<Trading> trading = Trading::begin(graph, order, options, limits, pick);
   if (!trading.ok()) return trading.error();
   return trading->make(pick(trading->trades()));
 }

@@ -9,11 +9,12 @@
 
 #include "lowtide/order.h"
 #include "lowtide/plan.h"
+#include "plan/limits.h"
 
 namespace lowtide {
 
-// A plan of the rewritten graph too, for whoever wants to know what is alive in it.
-struct Traded {
+// A plan on its way from pass to pass.
+struct Draft {
   Plan plan;
   Infeasible peak;  // its step, who is alive there, and below which no plan goes, whatever runs again
 };
@@ -23,6 +24,7 @@ struct TradedOrder {
   std::int64_t cost = 0;  // of what runs again
   std::int64_t peak = 0;  // without resident bytes
   Steps steps;
+  std::string_view from = {};  // the order that it starts from, by name
 };
 
 // That of the options. E501 with all names, if there is no such algorithm.
@@ -31,12 +33,12 @@ Result<RecomputeAlgorithm> find_recompute(const PlanOptions& options);
 // Of the trades that start from `order` or from that of the program, with updates as early as they can be, the fastest
 // whose resident bytes and arena are within `memory`; without such, the smallest. Nothing of this depends on `memory`
 // but the choice.
-Result<Traded> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
-                              Bytes memory);
+Result<Draft> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
+                             const Limits& limits, Bytes memory);
 
 // The smallest that takes no longer than `latency`.
-Result<Traded> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
-                               Nanos latency);
+Result<Draft> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
+                              const Limits& limits, Nanos latency);
 
 // All trades that the algorithm of the options finds from there, and the step as it is, with the work of one plan. E501
 // if there is no such algorithm.

@@ -268,6 +268,7 @@ std::vector<std::int64_t> by_block(const Plan& plan, std::int64_t (*field)(const
 void bind_plan(nb::module_& m) {
   nb::class_<HeldPlan>(m, "Plan")
       .def_prop_ro("peak_bytes", [](const HeldPlan& self) { return self.peak.count(); })
+      .def_prop_ro("alignment_bytes", [](const HeldPlan& self) { return self.alignment.count(); })
       .def_prop_ro("arena_bytes", [](const HeldPlan& self) { return self.arena.count(); })
       .def_prop_ro("resident_bytes", [](const HeldPlan& self) { return self.resident.count(); })
       .def_prop_ro("bound_bytes", [](const HeldPlan& self) { return self.bound.count(); })
@@ -373,12 +374,17 @@ Result<Plan> plan_watched(const Graph& graph, PlanOptions options, const nb::cal
 
 HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse, std::string recompute,
                    std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns,
+                   std::uint64_t alignment, double effort, std::size_t threads, std::optional<double> time_limit,
                    std::optional<nb::callable> watching) {
   PlanOptions options{.order = std::move(order),
                       .layout = std::move(layout),
                       .reuse = reuse,
                       .recompute = std::move(recompute),
-                      .others = published()};
+                      .others = published(),
+                      .alignment = Bytes(alignment),
+                      .effort = effort,
+                      .threads = threads};
+  if (time_limit) options.time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(*time_limit * 1000));
   if (memory_budget) {
     const auto* bytes = std::get_if<std::uint64_t>(&*memory_budget);
     options.memory_budget = bytes ? Budget(Bytes(*bytes)) : Budget(Share{std::get<double>(*memory_budget)});
@@ -457,8 +463,10 @@ NB_MODULE(_core, m) {
   bind_eager(m);
   bind_adapt(m);
   bind_packing(m);
+  m.attr("ALIGNMENT") = kAlignment.count();
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
+        "alignment"_a = kAlignment.count(), "effort"_a = 1.0, "threads"_a = 1, "time_limit"_a = nb::none(),
         "watching"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);

@@ -25,7 +25,8 @@ class Rewriting {
       if (Status status = add_step(op); !status.ok()) return status.error();
     }
     for (const Edge& edge : graph_.edges()) {
-      if (Status status = builder_.add_edge(*first_run_[edge.before.index()], *first_run_[edge.after.index()]);
+      if (Status status =
+              builder_.add_edge(*first_run_[edge.before.index()], *first_run_[edge.after.index()], edge.reason);
           !status.ok()) {
         return status.error();
       }
@@ -113,9 +114,9 @@ class Rewriting {
     }
     // Of two runs of a random op, their flag says which is the first.
     if (op.flags.may_skip_updates) {
-      if (Status status = builder_.add_edge(*first, *added); !status.ok()) return status;
+      if (Status status = builder_.add_edge(*first, *added, EdgeReason::rerun); !status.ok()) return status;
     }
-    return builder_.add_edge(*last_first_run_, *added);
+    return builder_.add_edge(*last_first_run_, *added, EdgeReason::rerun);
   }
 
   const Graph& graph_;

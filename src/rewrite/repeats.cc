@@ -14,7 +14,9 @@ Repeats::Repeats(const Graph& graph) : graph_(&graph) {
     allowed_.push_back(std::ranges::any_of(op.writes, is_planned) && std::ranges::all_of(op.writes, may_be_repeated) &&
                        !op.flags.collective && !op.flags.must_not_recompute);
   }
-  for (const Edge& edge : graph.edges()) allowed_[edge.before.index()] = allowed_[edge.after.index()] = false;
+  for (const Edge& edge : graph.edges()) {
+    if (edge.reason == EdgeReason::given) allowed_[edge.before.index()] = allowed_[edge.after.index()] = false;
+  }
 }
 
 bool Repeats::skips(OpId op, BufferId buffer) const {

@@ -80,8 +80,8 @@ class Execution {
       return wrong(ErrorCode::address_overflow, what(), " of ", size, " bytes at offset ", offset,
                    " ends beyond 64 bits");
     }
-    if (!is_aligned(offset)) {
-      return wrong(ErrorCode::misaligned, what(), " is at offset ", offset, ", not a multiple of ", kAlignment);
+    if (plan_.alignment == Bytes(0) || offset.count() % plan_.alignment.count() != 0) {
+      return wrong(ErrorCode::misaligned, what(), " is at offset ", offset, ", not a multiple of ", plan_.alignment);
     }
     if (*end > plan_.arena) {
       return wrong(ErrorCode::outside_arena, what(), " takes bytes ", range_text(offset, size), " of an arena of ",

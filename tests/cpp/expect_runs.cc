@@ -16,8 +16,9 @@ void expect_right(const Graph& graph, const Reruns& reruns, const Trade& trade) 
   std::vector<OpId> steps;
   for (const Run& run : trade.runs) steps.push_back(reruns.order[run.op]);
   const Rewritten rewritten = unwrap(run_again(graph, steps));
-  Arranged arranged =
-      unwrap(arrange(rewritten.graph, "best", {first_to_last(rewritten.graph.num_ops()), Bytes(0)}, "greedy_by_size"));
+  const PlanOptions options{.layout = "greedy_by_size"};
+  Arranged arranged = unwrap(
+      arrange(rewritten.graph, "best", {first_to_last(rewritten.graph.num_ops()), Bytes(0)}, options, Limits(options)));
   EXPECT_EQ(static_cast<std::int64_t>(arranged.plan.peak.count()), trade.peak);
   bind_operands(rewritten.graph, arranged.plan);
   const Plan plan = plan_of_original(graph, rewritten, arranged.plan);

@@ -276,6 +276,13 @@ TEST_F(Files, ThatCompressVeryWellCanBeRead) {
   EXPECT_EQ(unwrap(load_graph(regular)).num_ops(), 30'000U);
 }
 
+TEST(PlanFormat, AnAlignmentIsKept) {
+  Plan plan;
+  EXPECT_EQ(plan_text(plan).find("alignment"), std::string::npos);
+  plan.alignment = Bytes(512);
+  EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).alignment, Bytes(512));
+}
+
 TEST_F(Files, PlansAreWrittenOnlyIfTheyAreRight) {
   std::mt19937_64 random(1);
   const Graph graph = random_graph(random);

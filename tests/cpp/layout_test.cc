@@ -215,7 +215,7 @@ TEST(Layout, UnknownNamesAreAnsweredWithTheKnown) {
   const Result<NamedLayout> found = lay_out({}, {.algorithm = "best"});
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, ErrorCode::unknown_algorithm);
-  EXPECT_THAT(found.error().message, HasSubstr("'best'; there are: first_fit, skyline"));
+  EXPECT_THAT(found.error().message, HasSubstr("'best'; there are: auto, first_fit, skyline"));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ struct Maker {
   std::uint64_t workspace = 0;
   std::uint32_t region = 0;
   OpFlags flags = {};
+  std::uint64_t cost = 0;  // in nanoseconds
 };
 
 Graph graph_of(std::span<const Maker> makers);

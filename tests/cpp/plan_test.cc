@@ -1,5 +1,8 @@
 #include "lowtide/plan.h"
 
+#include <chrono>
+#include <cmath>
+#include <limits>
 #include <random>
 
 #include "full_size.h"
@@ -9,8 +12,10 @@
 #include "lowtide/order.h"
 #include "lowtide/published.h"
 #include "lowtide/verify.h"
+#include "makers.h"
 #include "quick_layouts.h"
 #include "random_graph.h"
+#include "training_graph.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -177,6 +182,64 @@ TEST(Plan, EveryAlgorithmPassesVerify) {
       }
     }
   }
+}
+
+TEST(Plan, OffsetsAreMultiplesOfTheAlignment) {
+  for (const std::uint64_t alignment : {1, 8, 64, 96, 512, 4096}) {
+    std::mt19937_64 random(alignment);
+    for (int i = 0; i < 20; ++i) {
+      const Graph graph = random_graph(random);
+      const Plan made = unwrap(plan(graph, {.alignment = Bytes(alignment)}));
+      EXPECT_EQ(made.alignment, Bytes(alignment));
+      for (const Block& block : made.blocks) {
+        if (graph.buffer(block.buffer).size > Bytes(0)) {
+          EXPECT_EQ(block.offset.value_or(Bytes(0)).count() % alignment, 0u);
+        }
+      }
+    }
+  }
+  const Graph graph = graph_of(std::vector<Maker>{{10}, {10, {0}}, {10, {0, 1}}});
+  EXPECT_EQ(unwrap(plan(graph, {.alignment = Bytes(1)})).arena, Bytes(30));
+  EXPECT_EQ(unwrap(plan(graph)).arena, Bytes(138));
+  EXPECT_EQ(plan(graph, {.alignment = Bytes(0)}).error().code, ErrorCode::invalid_setting);
+  Plan wrong = unwrap(plan(graph, {.alignment = Bytes(1)}));
+  wrong.alignment = kAlignment;
+  EXPECT_EQ(verify(graph, wrong).error().code, ErrorCode::misaligned);
+  wrong.alignment = Bytes(0);
+  EXPECT_EQ(verify(graph, wrong).error().code, ErrorCode::misaligned);
+}
+
+TEST(Plan, MoreEffortIsNeverWorse) {
+  const Graph graph = training_graph(300);
+  const Bytes budget(unwrap(plan(graph)).arena.count() * 7 / 10 + graph.resident_bytes().count());
+  Nanos before = Nanos::max();
+  for (const double effort : {0.01, 0.1, 1.0}) {
+    const Result<Plan> made = plan(graph, {.memory_budget = budget, .effort = effort});
+    if (!made.ok()) continue;
+    EXPECT_LE(made->time.count(), before.count() + before.count() / 100) << effort;
+    before = made->time;
+  }
+  EXPECT_LT(before, Nanos::max());
+  for (const double effort : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(plan(graph, {.effort = effort}).error().code, ErrorCode::invalid_setting) << effort;
+  }
+}
+
+TEST(Plan, ThreadsChangeNothing) {
+  const Graph graph = training_graph(200);
+  const Plan one = unwrap(plan(graph));
+  const Plan two = unwrap(plan(graph, {.threads = 2}));
+  EXPECT_EQ(one.order, two.order);
+  EXPECT_EQ(one.arena, two.arena);
+  for (std::size_t i = 0; i < one.blocks.size(); ++i) EXPECT_EQ(one.blocks[i].offset, two.blocks[i].offset);
+}
+
+// No time at all still gives a plan that is right.
+TEST(Plan, ATimeLimitGivesWhatWasFound) {
+  const Graph graph = training_graph(2000);
+  const Plan made = unwrap(plan(graph, {.time_limit = std::chrono::milliseconds(0)}));
+  EXPECT_TRUE(verify(graph, made).ok());
+  EXPECT_GE(made.arena, unwrap(plan(graph)).bound);
 }
 
 }  // namespace

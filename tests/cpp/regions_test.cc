@@ -87,6 +87,21 @@ TEST(Regions, EachPassHasItsOwn) {
   EXPECT_EQ(steps_of(makers), "0 1 2 3 4 5 6 4 7 8 1 2 9 10 11 12 13 14 15 16 17 18 16 19 20 13 14 21 22 23");
 }
 
+// A forward pass in which each op reads one or two of the last few, and a backward pass over it.
+std::vector<Maker> training_makers(std::mt19937_64& random) {
+  const std::size_t forward = 6 + random() % 20;
+  std::vector<Maker> makers = {{64}};
+  for (std::size_t i = 1; i < forward; ++i) {
+    makers.push_back({.size = 64 * (1 + random() % 10), .reads = {i - 1}, .cost = 1 + random() % 9});
+    if (i > 3 && random() % 4 == 0) makers.back().reads.push_back(i - 3);
+  }
+  for (std::size_t i = forward; i > 1; --i) {
+    makers.push_back(
+        {.size = 64 * (1 + random() % 3), .reads = {makers.size() - 1, i - 2}, .flags = kBackward, .cost = 1});
+  }
+  return makers;
+}
+
 // Layers of three ops, each a region whose last one's result goes on; then a loss, and three ops backward for each.
 Graph layers(std::size_t count) {
   std::vector<Maker> makers = {{64}};
@@ -148,6 +163,55 @@ TEST(Regions, OfRandomGraphs) {
   RecordProperty("asked", asked);
   RecordProperty("traded", traded);
   std::printf("%d of %d graphs ask for something, %d more ran again within a budget\n", asked, graphs, traded);
+}
+
+// The smallest plan there is, whatever it takes.
+Bytes smallest(const Graph& graph) {
+  return unwrap(plan(graph, {.latency_budget = Nanos::max()})).arena;
+}
+
+TEST(Regions, MarksNeverRaiseTheSmallestPlan) {
+  std::mt19937_64 random(17);
+  const int graphs = full_size() ? 2000 : kSanitized ? 20 : 200;
+  int asked = 0;
+  int forced = 0;
+  for (int i = 0; i < graphs; ++i) {
+    std::vector<Maker> makers = training_makers(random);
+    const Graph unmarked = graph_of(makers);
+    for (Maker& maker : makers) {
+      if (!maker.flags.backward) maker.region = static_cast<std::uint32_t>(random() % 4);
+    }
+    const Graph marked = graph_of(makers);
+    asked += unwrap(with_regions(marked)) ? 1 : 0;
+    const Bytes least = smallest(unmarked);
+    EXPECT_LE(smallest(marked), least) << "graph " << i;
+    const Result<Plan> within = plan(marked, {.memory_budget = least});
+    ASSERT_TRUE(within.ok()) << "graph " << i << ": " << within.error().message;
+    EXPECT_LE(within->arena, least) << "graph " << i;
+    forced += within->provenance.recompute == "regions" ? 1 : 0;
+  }
+  EXPECT_GT(asked, graphs / 2);
+  std::printf("%d of %d graphs ask for something, %d of them alone keep the smallest\n", asked, graphs, forced);
+}
+
+// Twelve layers of 1 MiB. A mark on one of them must not keep the others from running again.
+TEST(Regions, AMarkLeavesTheRestFree) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const auto chain = [&](std::size_t marked) {
+    std::vector<Maker> makers = {{kMiB}};
+    for (std::size_t i = 1; i <= 24; ++i) {
+      makers.push_back({.size = kMiB, .reads = {i - 1}, .region = (i - 1) / 2 == marked ? 1u : 0u, .cost = 1});
+    }
+    for (std::size_t i = 24; i > 0; --i) {
+      makers.push_back({.size = kMiB, .reads = {makers.size() - 1, i - 1}, .flags = kBackward, .cost = 1});
+    }
+    return graph_of(makers);
+  };
+  const Bytes unmarked = smallest(chain(99));
+  const Graph one_marked = chain(5);
+  const Rewritten asked = *unwrap(with_regions(one_marked));
+  EXPECT_LE(smallest(asked.graph), unmarked) << "the edges of the rewrite forbid what the graph allows";
+  EXPECT_LE(smallest(one_marked), unmarked);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ def _is_within(
     own = list(range(graph.num_buffers))
     return (
         plan.block_buffers()[: len(own)] == own
+        and plan.alignment_bytes == _core.ALIGNMENT
         and plan.resident_bytes + plan.arena_bytes <= (2 * eager if budget is None else budget)
         and (latency_budget_ns is None or plan.time_ns <= latency_budget_ns)
     )

@@ -13,6 +13,7 @@ from .._capture.recorder import Ref
 from .._lower.lowering import CLONE, Lowered, is_random, optional_updates, reuses
 from .._lower.profile_rows import OpProfile
 from .._optimizer.template import Number
+from ..errors import InvalidPlanError
 from .memory_guard import OFF, MemoryGuard
 
 
@@ -36,6 +37,8 @@ def assemble(
 
     The runtime has a buffer for each block of the plan: the step's own buffers come first, in their order.
     """
+    if plan.alignment_bytes % _core.ALIGNMENT != 0:
+        raise InvalidPlanError(f"the plan is aligned to {plan.alignment_bytes} bytes, not to {_core.ALIGNMENT}")
     runtime = _torch.Program(plan.arena_bytes, guard.level)
     buffers = plan.block_buffers()
     own = list(range(len(lowered.buffers)))
