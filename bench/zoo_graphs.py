@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,18 @@ import lowtide
 import zoo
 
 MIB = 2**20
-OPTIMIZERS: dict[str, dict[str, bool]] = {"adam": {}, "fused": {"fused": True}, "foreach": {"foreach": True}}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "fused": partial(torch.optim.Adam, fused=True),
+    "foreach": partial(torch.optim.Adam, foreach=True),
+    "sgd": partial(torch.optim.SGD, lr=0.01),
+}
 GRADIENTS = ("kept", "dropped")
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a model is trained: with which implementation of Adam, whether gradients outlive the step, and where."""
+    """How a model is trained: with which optimizer, whether gradients outlive the step, and where."""
 
     optimizer: str = "adam"  # of OPTIMIZERS
     gradients: str = "kept"  # kept: `.grad` stays set, and is resident; dropped: zeroed at the end, and planned
@@ -63,7 +69,7 @@ def graph_of(
 ) -> tuple[lowtide.Graph, zoo.Job, float]:
     """The graph of one step, its job, and how many seconds the capture took."""
     job = zoo.build(name, size, batch, form.attention, use=use, fake=True)
-    optimizer = torch.optim.Adam(job.model.parameters(), **OPTIMIZERS[form.optimizer])
+    optimizer = OPTIMIZERS[form.optimizer](job.model.parameters())
     step = job.train_step(job.model, optimizer)
     if form.gradients == "dropped":
         step = zeroed_after(step, optimizer)

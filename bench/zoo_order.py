@@ -85,7 +85,7 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     zoo_graphs.add_arguments(parser)
-    parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
+    parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=["adam", "fused", "foreach"])
     parser.add_argument("--gradients", nargs="+", choices=GRADIENTS, default=GRADIENTS)
     options = parser.parse_args()
     forms = [Form(optimizer, gradients) for gradients in options.gradients for optimizer in options.optimizers]

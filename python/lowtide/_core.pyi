@@ -474,8 +474,11 @@ def op_sees_grad_mode(name: str) -> bool:
 def op_leaves_results_unwritten(name: str) -> bool:
     """Whether the op gives memory as it was found, in whole or in part."""
 
-def model_memory(graph: Graph, steps: int, seconds: int) -> tuple[int, int]:
-    """Peak and arena of the order by MODeL's program, to compare with, within this work and time."""
+def model_memory(graph: Graph, steps: int, seconds: int, program: str = "single") -> tuple[int, int]:
+    """Peak and arena by MODeL's program, to compare with, within this work and time.
+
+    ``"single"`` and ``"multi"`` are for the order, one op a step or several; ``"joint"`` is for order and layout.
+    """
 
 def roam_memory(graph: Graph, steps: int = 4_000_000_000) -> tuple[int, int]:
     """Peak and arena of the order and the layout of ROAM, to compare with. ``steps`` is the work allowed."""

@@ -10,11 +10,12 @@ namespace {
 
 constexpr std::array kPackers = {
     Packer{"first_fit", "In the order of their first steps, each into the lowest gap that holds it.", first_fit},
-    Packer{"skyline", "Into the lowest place that is open, the longest item that fits there (Sekiyama's best fit).",
+    Packer{"skyline",
+           "Into the lowest place that is open, the longest item that fits there (Sekiyama's best fit, ROAM's LLFB).",
            skyline},
     Packer{"greedy_by_size", "Largest first, each into the lowest gap that holds it.", greedy_by_size},
     Packer{"tightest_by_size", "Largest first, each into the gap that it fills best.", tightest_by_size},
-    Packer{"longest_lived", "Longest life first, each into the gap that it fills best (LLFB).", longest_lived},
+    Packer{"longest_lived", "Longest life first, each into the gap that it fills best.", longest_lived},
 };
 
 constexpr std::array kBounds = {

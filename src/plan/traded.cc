@@ -158,6 +158,11 @@ class Trading {
     const FindTrades find = [&](const Reruns& part, Work& work) { return algorithm.run(*bound_, part, work); };
     Work work = allowed;
     Trades trades = trades_in(reruns, find, work);
+    if (algorithm.anywhere) {
+      Work again = allowed;
+      for (Trade& trade : trades_in(without_turn(reruns), find, again)) trades.push_back(std::move(trade));
+      trades = best_of(std::move(trades));
+    }
     if (!has_several_turns(graph_)) return trades;
     for (Trade& trade : trades_in_windows(reruns, find, [this](std::size_t ops) { return work_for(ops); })) {
       trades.push_back(std::move(trade));

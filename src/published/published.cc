@@ -9,6 +9,7 @@
 #include "published/roam/roam.h"
 #include "published/sekiyama/address_programs.h"
 #include "trade/step_trades.h"
+#include "trade/turnless.h"
 
 namespace lowtide {
 namespace {
@@ -39,7 +40,9 @@ Result<BoundedLayout> addresses(std::span<const LayoutItem> items, Work& work) {
 }
 
 Result<std::vector<Steps>> checkmate(const Graph& graph, std::span<const OpId> order, Work& work) {
-  return steps_found(graph, order, checkmate_trades, work);
+  const Reruns step = to_reruns(graph, order);
+  if (is_exact(step)) return steps_found(without_turn(step), false, checkmate_trades, work);
+  return steps_found(step, has_several_turns(graph), checkmate_trades, work);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@
 #include "packing.h"
 #include "plan/items.h"
 #include "plan/traded.h"
+#include "published/model/model_joint.h"
 #include "published/model/model_program.h"
 #include "published/roam/roam_layout.h"
 #include "raise.h"
@@ -155,11 +156,18 @@ PeakAndArena measure_roam(const Graph& graph, std::uint64_t steps) {
   return {take(lifetimes(graph.without_reuses(), made.order.order)).peak.count(), made.layout.arena.count()};
 }
 
-// Of the order by MODeL's program, one op at each step, and our own layout of it.
-PeakAndArena measure_model(const Graph& graph, std::uint64_t steps, std::uint64_t seconds) {
+// Of MODeL's program: "single" and "multi" for the order, one op a step or several, with our own layout of it; "joint"
+// for order and layout.
+PeakAndArena measure_model(const Graph& graph, std::uint64_t steps, std::uint64_t seconds, std::string_view program) {
   const Graph plain = graph.without_reuses();
   Work work(steps, Work::Clock::now() + std::chrono::seconds(seconds));
-  const ProvenOrder made = take(unlocked([&] { return model_order(to_tasks(plain), StepWidth::single, work); }));
+  if (program == "joint") {
+    const JointAnswer joint = take(unlocked([&] { return model_joint(plain, StepWidth::multi, work); }));
+    return {take(lifetimes(plain, joint.order)).peak.count(), joint.layout.arena.count()};
+  }
+  if (program != "single" && program != "multi") throw nb::value_error("expected single, multi or joint");
+  const StepWidth width = program == "single" ? StepWidth::single : StepWidth::multi;
+  const ProvenOrder made = take(unlocked([&] { return model_order(to_tasks(plain), width, work); }));
   const Lifetimes lives = take(lifetimes(plain, made.order));
   const NamedLayout named = take(unlocked([&] { return lay_out(items_of(plain, made.order, lives)); }));
   return {lives.peak.count(), named.layout.arena.count()};
@@ -504,7 +512,7 @@ NB_MODULE(_core, m) {
   define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
   define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
-  m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a);
+  m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a, "program"_a = "single");
   m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);
   m.def("recompute_bounds", recompute_bounds, "graph"_a, "costs"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms(), published().orders); });

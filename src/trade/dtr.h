@@ -10,8 +10,10 @@
 // made again first, and so on down; what one op has open is never evicted. Who has no user left is given up at once,
 // and made again if something else is to be made again from it (the paper's eager eviction).
 //
-// Ours differs in this: only what may run again by its operator's nature, and at every place where it could be wanted,
-// can be evicted; and where nothing is left to evict the run goes on above the budget instead of failing, and is judged
+// By name it is tried twice, with what late ops make evictable, as in the paper, and without; as a part of `auto` it is
+// given early ones alone. Ours
+// differs in this: only what may run again by its operator's nature, and at every place where it could be wanted, can
+// be evicted; and where nothing is left to evict the run goes on above the budget instead of failing, and is judged
 // by what it then needs. A run whose repeats cost twice the step is given up.
 #pragma once
 

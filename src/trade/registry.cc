@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "lowtide/recompute.h"
@@ -9,6 +10,7 @@
 #include "trade/rotor.h"
 #include "trade/step_trades.h"
 #include "trade/trades.h"
+#include "trade/turnless.h"
 
 namespace lowtide {
 namespace {
@@ -24,8 +26,23 @@ constexpr std::array kAlgorithms = {
     TradeAlgorithm{"rotor", "The best persistent checkpoints of a chain of layers (Beaumont et al., 2019).",
                    rotor_trades},
     TradeAlgorithm{"dtr", "Dynamic tensor rematerialization's online rule (Kirisame et al., 2021), simulated.",
-                   dtr_trades},
+                   dtr_trades, true},
 };
+
+Result<std::vector<Steps>> found_by(const TradeAlgorithm& algorithm, const Graph& graph, std::span<const OpId> order,
+                                    Work& work) {
+  const Reruns step = to_reruns(graph, order);
+  const TradeBound bound =
+      with_part(work, work.left() / kBoundShare, [&](Work& part) { return TradeBound(graph, step, part); });
+  const FindTrades find = [&](const Reruns& part, Work& left) { return algorithm.run(bound, part, left); };
+  std::vector<Steps> found;
+  if (algorithm.anywhere) {
+    found = with_part(work, work.left() / 2,
+                      [&](Work& part) { return steps_found(without_turn(step), false, find, part); });
+  }
+  for (Steps& steps : steps_found(step, has_several_turns(graph), find, work)) found.push_back(std::move(steps));
+  return found;
+}
 
 }  // namespace
 
@@ -38,13 +55,8 @@ std::span<const RecomputeAlgorithm> recompute_algorithms() {
     std::vector<RecomputeAlgorithm> all;
     for (const TradeAlgorithm& algorithm : kAlgorithms) {
       all.push_back({algorithm.name, algorithm.description,
-                     [run = algorithm.run](const Graph& graph, std::span<const OpId> order,
-                                           Work& work) -> Result<std::vector<Steps>> {
-                       const TradeBound bound = with_part(work, work.left() / kBoundShare, [&](Work& part) {
-                         return TradeBound(graph, to_reruns(graph, order), part);
-                       });
-                       const auto find = [&](const Reruns& step, Work& left) { return run(bound, step, left); };
-                       return steps_found(graph, order, find, work);
+                     [algorithm](const Graph& graph, std::span<const OpId> order, Work& work) {
+                       return found_by(algorithm, graph, order, work);
                      }});
     }
     return all;

@@ -1,10 +1,8 @@
 #include "trade/step_trades.h"
 
-#include <iterator>
 #include <utility>
 
 #include "trade/condensed.h"
-#include "trade/turnless.h"
 #include "trade/windows.h"
 
 namespace lowtide {
@@ -38,12 +36,10 @@ Steps steps_of(const Reruns& step, const Trade& trade) {
   return steps;
 }
 
-std::vector<Steps> steps_found(const Graph& graph, std::span<const OpId> order, const FindTrades& find, Work& work) {
-  const Reruns step = to_reruns(graph, order);
-  const bool several_turns = has_several_turns(graph);
-  const std::uint64_t half = several_turns ? work.left() / 2 : work.left();
+std::vector<Steps> steps_found(const Reruns& step, bool by_windows, const FindTrades& find, Work& work) {
+  const std::uint64_t half = by_windows ? work.left() / 2 : work.left();
   Trades trades = with_part(work, half, [&](Work& part) { return trades_in(step, find, part); });
-  if (several_turns) {
+  if (by_windows) {
     const std::uint64_t an_op = work.left() / (step.num_ops() + 1);
     for (Trade& trade : trades_in_windows(step, find, [&](std::size_t ops) { return work.part(an_op * ops); })) {
       trades.push_back(std::move(trade));

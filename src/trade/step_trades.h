@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "lowtide/recompute.h"
@@ -22,7 +21,8 @@ Trades trades_in_windows(const Reruns& step, const FindTrades& find,
 // The ops of a trade as they run.
 Steps steps_of(const Reruns& step, const Trade& trade);
 
-// Both of the above with half of the work each, for an algorithm as recompute.h knows it.
-std::vector<Steps> steps_found(const Graph& graph, std::span<const OpId> order, const FindTrades& find, Work& work);
+// For an algorithm as recompute.h knows it: the steps of all that is found in the step and, if that is asked for, in
+// its windows, with half of the work each.
+std::vector<Steps> steps_found(const Reruns& step, bool by_windows, const FindTrades& find, Work& work);
 
 }  // namespace lowtide

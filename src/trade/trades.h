@@ -44,6 +44,7 @@ struct TradeAlgorithm {
   std::string_view name;
   std::string_view description;
   Trades (*run)(const TradeBound& bound, const Reruns& reruns, Work& work);
+  bool anywhere = false;  // it is given the step without its turn as well: late ops may run again too
 };
 // "auto" first, then those to compare with.
 std::span<const TradeAlgorithm> trade_algorithms();

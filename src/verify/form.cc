@@ -18,7 +18,9 @@ Error malformed(const Parts&... parts) {
 class Unrepeatable {
  public:
   explicit Unrepeatable(const Graph& graph) : graph_(graph), in_edge_(graph.num_ops()) {
-    for (const Edge& edge : graph.edges()) in_edge_[edge.before.index()] = in_edge_[edge.after.index()] = true;
+    for (const Edge& edge : graph.edges()) {
+      if (edge.reason == EdgeReason::given) in_edge_[edge.before.index()] = in_edge_[edge.after.index()] = true;
+    }
   }
 
   // Empty: it may.

@@ -232,10 +232,8 @@ class Execution {
   }
 
   Status check_edges() const {
-    std::vector<StepIndex> step_of(graph_.num_ops());
-    for (StepIndex step(0); step.index() < plan_.order.size(); step = step.next()) {
-      step_of[plan_.order[step.index()].index()] = step;  // ops that edges name run once
-    }
+    std::vector<StepIndex> step_of(graph_.num_ops());  // of first runs
+    for (std::size_t step = plan_.order.size(); step-- > 0;) step_of[plan_.order[step].index()] = StepIndex(step);
     for (const Edge& edge : graph_.edges()) {
       const StepIndex before = step_of[edge.before.index()];
       const StepIndex after = step_of[edge.after.index()];

@@ -183,12 +183,14 @@ TEST(ModelProgram, LeastPeakOfATrainingStep) {
   EXPECT_EQ(made.bound, made.peak);
 }
 
-TEST(ModelProgram, WithoutWorkNothingIsFound) {
-  Work work(1);
-  const Result<ProvenOrder> made = model_order(to_tasks(graph_of(training_step(12))), StepWidth::single, work);
-  ASSERT_FALSE(made.ok());
-  EXPECT_EQ(made.error().code, ErrorCode::work_limit);
-  EXPECT_THAT(made.error().message, HasSubstr("model_program found no order of 48 ops, in "));
+TEST(ModelProgram, WithoutWorkThereIsTheOrderThatItStartsFrom) {
+  const Tasks tasks = to_tasks(graph_of(training_step(12)));
+  for (const StepWidth width : {StepWidth::single, StepWidth::multi}) {
+    Work work(1);
+    const ProvenOrder made = unwrap(model_order(tasks, width, work));
+    EXPECT_LE(made.peak, peak_of(tasks, first_to_last(tasks.count())));
+    EXPECT_LT(made.bound, made.peak) << "solved without work";
+  }
 }
 
 std::vector<LayoutItem> items_in(const Graph& graph, std::span<const OpId> order) {
@@ -236,18 +238,15 @@ TEST(ModelJoint, SmallestArenaOfAllOrders) {
   EXPECT_GT(better_than_program, rounds / 20);
 }
 
-TEST(ModelJoint, WithLittleWorkItFindsSomethingOrSaysThatItDoesNot) {
+TEST(ModelJoint, WithLittleWorkThereIsWhatItStartsFrom) {
   const Graph graph = graph_of(training_step(3));
-  Work none(1);
-  const Result<JointAnswer> nothing = model_joint(graph, StepWidth::single, none);
-  ASSERT_FALSE(nothing.ok());
-  EXPECT_EQ(nothing.error().code, ErrorCode::work_limit);
-  EXPECT_THAT(nothing.error().message, HasSubstr("model_joint found nothing for 12 ops, in "));
-  Work little(1'200'000'000);
-  const JointAnswer some = unwrap(model_joint(graph, StepWidth::single, little));
-  EXPECT_LT(some.bound, some.layout.arena) << "solved with little work";
-  EXPECT_GE(some.bound, operand_bound(graph));
-  EXPECT_TRUE(verify_layout(items_in(graph, some.order), some.layout).ok());
+  for (const std::uint64_t steps : {std::uint64_t{1}, std::uint64_t{200'000'000}}) {
+    Work little(steps);
+    const JointAnswer some = unwrap(model_joint(graph, StepWidth::single, little));
+    EXPECT_LT(some.bound, some.layout.arena) << "solved with little work";
+    EXPECT_GE(some.bound, operand_bound(graph));
+    EXPECT_TRUE(verify_layout(items_in(graph, some.order), some.layout).ok());
+  }
 }
 
 TEST(ModelJoint, WhatIsTooLargeIsRefused) {

@@ -17,24 +17,40 @@
 #include "small_steps.h"
 #include "trade/condensed.h"
 #include "trade/trades.h"
+#include "trade/turnless.h"
 #include "training_graph.h"
 #include "unwrap.h"
 
 namespace lowtide {
 namespace {
 
+const TradeAlgorithm& ours(std::string_view name) {
+  return *std::ranges::find(trade_algorithms(), name, &TradeAlgorithm::name);
+}
+
 Trades found_by(std::string_view name, const TradeBound& bound, const Reruns& reruns, Work& work) {
-  if (name == "checkmate") return checkmate_trades(reruns, work);
-  return std::ranges::find(trade_algorithms(), name, &TradeAlgorithm::name)->run(bound, reruns, work);
+  return name == "checkmate" ? checkmate_trades(reruns, work) : ours(name).run(bound, reruns, work);
+}
+
+bool runs_late_ops_again(std::string_view name, const Reruns& reruns) {
+  return name == "checkmate" ? is_exact(reruns) : ours(name).anywhere;
 }
 
 Trades trades_of(const Graph& graph, const Reruns& reruns, std::string_view name, std::uint64_t steps) {
   Work work(steps);
   Work enough = Work::unlimited();
-  const Condensed condensed = condense(reruns);
-  Trades trades = found_by(name, TradeBound(graph, reruns, enough), condensed.reruns, work);
-  for (Trade& trade : trades) trade.runs = condensed.spread(trade.runs);
-  return trades;
+  const TradeBound bound(graph, reruns, enough);
+  Trades trades;
+  const auto add = [&](const Reruns& step) {
+    const Condensed condensed = condense(step);
+    for (Trade& trade : found_by(name, bound, condensed.reruns, work)) {
+      trade.runs = condensed.spread(trade.runs);
+      trades.push_back(std::move(trade));
+    }
+  };
+  add(reruns);
+  if (runs_late_ops_again(name, reruns)) add(without_turn(reruns));
+  return best_of(std::move(trades));
 }
 
 class Baselines : public ::testing::TestWithParam<std::string> {

@@ -22,7 +22,7 @@ constexpr double kScale = 1000;  // what all costs, and the budget, are in the p
 std::vector<Position> stretch_bounds(const Reruns& reruns) {
   std::vector<Position> bounds;
   const auto end = static_cast<Position>(reruns.num_ops());
-  if (end <= kMostOps) {
+  if (is_exact(reruns)) {
     for (Position p = 0; p <= end; ++p) bounds.push_back(p);
     return bounds;
   }
@@ -184,6 +184,10 @@ std::optional<Runs> cheapest_within(const Reruns& reruns, const Stretches& stret
 }
 
 }  // namespace
+
+bool is_exact(const Reruns& reruns) {
+  return reruns.num_ops() <= kMostOps;
+}
 
 std::optional<Runs> checkmate_within(const Reruns& reruns, std::int64_t budget, Work& work) {
   return cheapest_within(reruns, to_stretches(reruns, stretch_bounds(reruns)), budget, work);

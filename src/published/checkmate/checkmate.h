@@ -14,9 +14,10 @@
 // allows the same whole numbers and fewer others. What is always 1 or always 0 is left out.
 //
 // With one op to a stretch the program is exact for steps in which no op works in place and no result is made over an
-// operand: no plan in the given order is within the budget for less. Steps of more than a few ops are taken in
-// stretches: the stages of stages.h, early and late. A program has a part of the work; if that is used up it gives the
-// best it has.
+// operand: no plan in the given order is within the budget for less. So it is on steps of up to 24 ops, late ones among
+// them, as in the paper. Larger steps are taken in at most 8 coarse stretches, the stages of stages.h, early and late,
+// and only early ones run again: less than the paper has, which solves some of them with a commercial solver. A program
+// has a part of the work; if that is used up it gives the best it has.
 #pragma once
 
 #include <optional>
@@ -24,6 +25,9 @@
 #include "trade/trades.h"
 
 namespace lowtide {
+
+// Whether each op is a stretch by itself.
+bool is_exact(const Reruns& reruns);
 
 // The cheapest runs that the program finds within this budget; nothing if there are none, or the work does not suffice.
 std::optional<Runs> checkmate_within(const Reruns& reruns, std::int64_t budget, Work& work);

@@ -123,6 +123,7 @@ class JointProgram {
   void keep_apart(const Pair& pair) {
     const VariableId one_below = program_.add_switch();
     const VariableId other_below = program_.add_switch();
+    switches_.push_back({pair, one_below, other_below});
     const Piece& one = pieces_.all()[pair.one];
     const Piece& other = pieces_.all()[pair.other];
     const bool always = pieces_.always_meet(one, other);
@@ -138,7 +139,24 @@ class JointProgram {
     put_below_if(other_below, pair.other, pair.one);
   }
 
-  Answer solve(Work& work) const { return minimize(program_, work); }
+  // From this order, with these offsets of its pieces.
+  Answer solve(const Tasks& tasks, const Order& order, const std::vector<Bytes>& offsets, Work& work) const {
+    std::vector<double> start(program_.num_variables());
+    lifetimes_.encode(tasks, order, start);
+    for (std::size_t piece = 0; piece < offsets.size(); ++piece) {
+      start[offsets_[piece].index()] = units(offsets[piece]);
+      double& arena = start[arena_.index()];
+      arena = std::max(arena, units(offsets[piece] + pieces_.all()[piece].size));
+    }
+    const auto is_below = [&](std::size_t low, std::size_t high) {
+      return offsets[low] + pieces_.all()[low].size <= offsets[high];
+    };
+    for (const Switches& each : switches_) {
+      start[each.one_below.index()] = is_below(each.pair.one, each.pair.other) ? 1 : 0;
+      start[each.other_below.index()] = is_below(each.pair.other, each.pair.one) ? 1 : 0;
+    }
+    return minimize(program_, work, start);
+  }
 
   Order order(std::span<const double> values) const { return lifetimes_.decode(values); }
   Bytes offset(std::size_t piece, std::span<const double> values) const {
@@ -165,6 +183,12 @@ class JointProgram {
                      units(align_up(pieces_.all()[low].size)) - slacks_[low], kUnlimited);
   }
 
+  struct Switches {
+    Pair pair;
+    VariableId one_below;
+    VariableId other_below;
+  };
+
   const JointPieces& pieces_;
   Bytes unit_;
   IntegerProgram program_;
@@ -172,6 +196,7 @@ class JointProgram {
   ModelLifetimes lifetimes_;
   std::vector<VariableId> offsets_;  // by piece, in units
   std::vector<double> slacks_;       // by piece: the highest end it can have
+  std::vector<Switches> switches_;
 };
 
 // Where each of items_of() lies.
@@ -204,20 +229,37 @@ Result<std::vector<LayoutItem>> items_in(const Graph& graph, const Order& order)
   return items_of(graph, order, *lives);
 }
 
-Result<Bytes> arena_of_program_order(const Graph& graph) {
+Result<Layout> layout_of_program_order(const Graph& graph) {
   const Result<std::vector<LayoutItem>> items = items_in(graph, first_to_last(graph.num_ops()));
   if (!items.ok()) return items.error();
-  const Result<NamedLayout> known = lay_out(*items, {.algorithm = "first_fit"});
+  Result<NamedLayout> known = lay_out(*items, {.algorithm = "first_fit"});
   if (!known.ok()) return known.error();
-  return known->layout.arena;
+  return std::move(known->layout);
+}
+
+// Of items_of() program order.
+std::vector<Bytes> offsets_of(const Graph& graph, const JointPieces& pieces, const Layout& layout) {
+  std::vector<Bytes> offsets(pieces.all().size());
+  auto next = layout.offsets.begin();
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Buffer buffer = graph.buffer(id);
+    if (!buffer.planned()) continue;
+    if (buffer.size > Bytes(0)) offsets[pieces.of_buffer(id)] = *next;
+    ++next;
+  }
+  for (OpId op(0); op.index() < graph.num_ops(); op = op.next()) {
+    if (graph.op(op).workspace > Bytes(0)) offsets[pieces.of_workspace(op)] = *next++;
+  }
+  return offsets;
 }
 
 }  // namespace
 
 Result<JointAnswer> model_joint(const Graph& given, StepWidth width, Work& work) {
   const Graph graph = given.without_reuses();  // the program gives every result bytes of its own
-  const Result<Bytes> capacity = arena_of_program_order(graph);
-  if (!capacity.ok()) return capacity.error();
+  const Result<Layout> known = layout_of_program_order(graph);
+  if (!known.ok()) return known.error();
+  const Bytes capacity = known->arena;
   const Tasks tasks = to_tasks(graph);
   const StepSpans spans = to_spans(tasks, width);
   const JointPieces pieces(graph, tasks, spans);
@@ -225,16 +267,16 @@ Result<JointAnswer> model_joint(const Graph& given, StepWidth width, Work& work)
   const std::vector<Pair> pairs = num_lifetimes > kMostVariables ? std::vector<Pair>() : pairs_of(pieces);
   const std::size_t variables = num_lifetimes + pieces.all().size() + 2 * pairs.size();
   const Bytes unit = pieces.unit();
-  if (variables > kMostVariables || static_cast<double>(capacity->count() / unit.count()) > kMostUnits) {
+  if (variables > kMostVariables || static_cast<double>(capacity.count() / unit.count()) > kMostUnits) {
     return Error{ErrorCode::work_limit,
                  words("model_joint takes graphs of at most ", kMostVariables, " variables and an arena of ",
                        static_cast<std::uint64_t>(kMostUnits), " units; this one, of ", tasks.count(), " ops, has ",
-                       variables, " or more, and an arena of ", *capacity, " bytes in units of ", unit)};
+                       variables, " or more, and an arena of ", capacity, " bytes in units of ", unit)};
   }
   const Bytes least = operand_bound(graph);
-  JointProgram program(pieces, tasks, spans, width, least, *capacity);
+  JointProgram program(pieces, tasks, spans, width, least, capacity);
   for (const Pair& pair : pairs) program.keep_apart(pair);
-  const Answer answer = program.solve(work);
+  const Answer answer = program.solve(tasks, first_to_last(graph.num_ops()), offsets_of(graph, pieces, *known), work);
   assert(answer.outcome != Answer::Outcome::infeasible);
   const Error nothing{ErrorCode::work_limit, words("model_joint found nothing for ", tasks.count(), " ops, in ",
                                                    variables, " variables, with the steps that are left")};

@@ -139,4 +139,21 @@ Order ModelLifetimes::decode(std::span<const double> values) const {
   return order;
 }
 
+void ModelLifetimes::encode(const Tasks& tasks, std::span<const OpId> order, std::vector<double>& values) const {
+  std::vector<std::size_t> step_of(order.size());
+  for (std::size_t step = 0; step < order.size(); ++step) {
+    const auto task = static_cast<Task>(order[step].index());
+    step_of[task] = step;
+    values[run(task, step)->index()] = 1;
+  }
+  for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
+    const std::span<const Task> users = tasks.users[buffer];
+    std::size_t last = tasks.kept[buffer] ? order.size() - 1 : 0;
+    for (const Task user : users) last = std::max(last, step_of[user]);
+    for (std::size_t step = step_of[users.front()] + 1; step <= last; ++step) {
+      values[held(buffer, step)->index()] = 1;
+    }
+  }
+}
+
 }  // namespace lowtide

@@ -38,6 +38,9 @@ class ModelLifetimes {
   // By the steps at which they run; those of one step in program order.
   Order decode(std::span<const double> values) const;
 
+  // The values of its variables, one task a step in this order. All others are left as they are.
+  void encode(const Tasks& tasks, std::span<const OpId> order, std::vector<double>& values) const;
+
  private:
   using Terms = std::vector<IntegerProgram::Term>;
 

@@ -76,7 +76,10 @@ Result<ProvenOrder> model_order(const Tasks& tasks, StepWidth width, Work& work)
       program.add_variable(IntegerProgram::Kind::continuous, in_units(least), in_units(peak_of(tasks, known)), 1);
   const ModelLifetimes lifetimes(tasks, spans, width, program);
   limit_steps(tasks, unit, lifetimes, peak, program);
-  const Answer answer = minimize(program, work);
+  std::vector<double> start(program.num_variables());
+  start[peak.index()] = in_units(peak_of(tasks, known));
+  lifetimes.encode(tasks, known, start);
+  const Answer answer = minimize(program, work, start);
   assert(answer.outcome != Answer::Outcome::infeasible);
   if (!answer.has_values()) {
     return Error{ErrorCode::work_limit, words("model_program found no order of ", tasks.count(), " ops, in ", variables,

@@ -4,7 +4,7 @@
 // most the peak, which is minimized. With several tasks a step, as in the paper, a step holds the buffers and
 // workspaces of all of its tasks. In a row, those of one step hold no more than they do together, and any order is
 // allowed as it is: so both widths have the same least peak. One a step has narrower spans and fewer ways to say the
-// same.
+// same. The solver starts from program order.
 #pragma once
 
 #include "lowtide/limit.h"

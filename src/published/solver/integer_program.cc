@@ -75,6 +75,11 @@ class Highs {
   Highs& operator=(const Highs&) = delete;
   ~Highs() { Highs_destroy(highs_); }
 
+  void start_from(std::span<const double> values) {
+    assert(values.size() == program_.num_variables());
+    Highs_setSolution(highs_, values.data(), nullptr, nullptr, nullptr);
+  }
+
   Answer run(Work& work) {
     Meter meter(program_, work);
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<HighsInt>::max());
@@ -130,8 +135,10 @@ class Highs {
   void* highs_;
 };
 
-Answer minimize(const IntegerProgram& program, Work& work) {
-  return Highs(program).run(work);
+Answer minimize(const IntegerProgram& program, Work& work, std::span<const double> start) {
+  Highs highs(program);
+  if (!start.empty()) highs.start_from(start);
+  return highs.run(work);
 }
 
 }  // namespace lowtide

@@ -72,7 +72,7 @@ struct Answer {
 };
 
 // On one thread, the same on every machine. The work is looked at between two linear programs: one that is begun is
-// brought to its end.
-Answer minimize(const IntegerProgram& program, Work& work);
+// brought to its end. `start`, if there is one, has values within the rows: what is found costs no more.
+Answer minimize(const IntegerProgram& program, Work& work, std::span<const double> start = {});
 
 }  // namespace lowtide
