@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,32 @@ def test_keyword_arguments_are_part_of_the_signature() -> None:
         signatures = len(replay.profiles())
     assert replay.stats().misses == 0
     assert signatures == 2 or replay.stats().replayed >= 9, "the shorter one may fit where the longer one did"
+
+
+class PackedAtOnce:
+    """Instead of the thread that packs: one that has always finished before anybody looks."""
+
+    def __init__(self, **options: Any) -> None:
+        pass
+
+    def submit(self, pack: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(pack(*arguments))
+        return done
+
+    def shutdown(self, **options: Any) -> None:
+        pass
+
+
+def test_how_long_packing_takes_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(inputs: Sequence[torch.Tensor]) -> list[int]:
+        stats = check_loop(plain_loop, inputs)
+        return [stats.replayed, stats.hits, stats.outside, stats.misses, stats.unplanned, stats.escaped, stats.departed]
+
+    loops = [inputs_of(*sizes) for sizes in ([32] * 8, [16, 32] * 6, [32, 16] * 6, [16] * 4 + [32] * 6)]
+    expected = [counts(inputs) for inputs in loops]
+    monkeypatch.setattr("lowtide._replay.profiles.ThreadPoolExecutor", PackedAtOnce)
+    assert [counts(inputs) for inputs in loops] == expected
 
 
 def test_a_smaller_batch_is_served_in_place() -> None:

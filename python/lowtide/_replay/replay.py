@@ -266,8 +266,11 @@ class Replay:
 
     def _begin_iteration(self, signature: Signature) -> None:
         is_first = self._signature is None  # in which optimizers make their state
-        self._end_iteration()
+        ended, recording = self._signature, self._end_iteration()
         self._take_in_profiles()
+        # Packed from here on, and used from the next iteration on: not from this one if packing happens to be quick.
+        if ended is not None and recording is not None:
+            self._profiles.pack(ended, recording)
         self._signature = signature
         profile = self._profiles.find(signature)
         self._is_recording = not is_first and self._profiles.wants(signature)
@@ -279,7 +282,8 @@ class Replay:
             scripts = [self._served_by.script] if self._served_by is not None else []
         self._native.begin(scripts, smaller=profile is None, record=self._is_recording)
 
-    def _end_iteration(self) -> None:
+    def _end_iteration(self) -> _torch.Recording | None:
+        """Counts what it did, and gives what is worth packing."""
         outcome = self._native.finish()
         was_replayed = outcome.hits + outcome.outside + outcome.misses > 0
         self._totals["iterations"] += self._signature is not None
@@ -290,11 +294,9 @@ class Replay:
             self._totals["departed"] += 1
             self._departed_at = self._served_by.op_at(outcome.departed_at)
         is_new = not was_replayed or (outcome.misses > 0 and not outcome.blocked)
-        if is_new and self._is_recording and self._signature is not None:
-            recording = self._native.take_recording()
-            if len(recording) > 0:
-                self._profiles.pack(self._signature, recording)
+        recording = self._native.take_recording() if is_new and self._is_recording else None
         self._is_recording = False
+        return recording if recording is not None and len(recording) > 0 else None
 
     def _take_in_profiles(self) -> None:
         collected = self._profiles.collect()
