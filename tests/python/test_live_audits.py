@@ -125,12 +125,22 @@ def precision_of_decimals(folder: Path) -> Planted:
 def count_of_threads(folder: Path) -> Planted:
     end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)
-    return Planted(lambda: float(threading.active_count()), thread.start, end.set)
+
+    def put_back() -> None:
+        end.set()
+        thread.join()
+
+    return Planted(lambda: float(threading.active_count()), thread.start, put_back)
 
 
 @plant
 def collector(folder: Path) -> Planted:
-    return Planted(lambda: float(gc.get_threshold()[2]), lambda: gc.set_threshold(700, 10, 11), gc.enable)
+    before = gc.get_threshold()
+    return Planted(
+        lambda: float(gc.get_threshold()[2]),
+        lambda: gc.set_threshold(*before[:2], before[2] + 1),
+        lambda: gc.set_threshold(*before),
+    )
 
 
 @plant
