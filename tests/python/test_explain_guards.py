@@ -155,7 +155,7 @@ def test_a_step_whose_calls_are_mostly_different_says_why_it_gave_up():
         warnings.simplefilter("always")
         for rows in range(2, 30):
             step({"x": torch.ones(rows, 8)})
-    assert len(caught) == 1
+    assert len([warning for warning in caught if "lowtide:" in str(warning.message)]) == 1
     stats = step.stats()
     assert (stats["captures"], stats["calls"], stats["eager_calls"]) == (8, 8, 20)
     last = step.explain_guards().splitlines()[-1]
