@@ -258,8 +258,8 @@ def test_errors_that_say_that_memory_ran_out(name: str) -> None:
 
 
 def recipe() -> str:
-    """The block of the README that prints the report."""
-    page = (Path(__file__).parents[2] / "README.md").read_text()
+    """The block of the documents that prints the report."""
+    page = (Path(__file__).parents[2] / "docs" / "explain.md").read_text()
     blocks = [block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "explain_oom" in block]
     assert len(blocks) == 1
     return blocks[0]
@@ -268,7 +268,7 @@ def recipe() -> str:
 @pytest.mark.parametrize(
     "name", [name for name, (_, expected) in ERRORS.items() if expected and name != "of the system"]
 )
-def test_the_recipe_of_the_readme_catches_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipe_of_the_documents_catches_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     def train_step(x: torch.Tensor, y: torch.Tensor) -> None:
         ERRORS[name][0]()
 
@@ -278,7 +278,7 @@ def test_the_recipe_of_the_readme_catches_it(name: str, capsys: pytest.CaptureFi
     assert printed.startswith("error ") and "\nalive " in printed
 
 
-def test_the_recipe_of_the_readme_leaves_other_errors_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipe_of_the_documents_leaves_other_errors_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="size"):
         exec(recipe(), {"torch": torch, "lowtide": lowtide, "train_step": lambda x, y: torch.ones(2) + torch.ones(3)})
     assert capsys.readouterr().out == ""
