@@ -27,7 +27,7 @@ WIDTH, HEIGHT = 860, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 58, 44
 THEMES = {  # paper, ink, faint lines, resident; then a color for each curve
     "light": ("#ffffff", "#1f2328", "#d1d9e0", "#eaeef2", "#8c959f", "#0969da", "#bc4c00"),
-    "dark": ("#0d1117", "#e6edf3", "#3d444d", "#21262d", "#9198a1", "#58a6ff", "#f0883e"),
+    "dark": ("none", "#e6edf3", "#3d444d", "#21262d", "#9198a1", "#58a6ff", "#f0883e"),
 }
 
 
