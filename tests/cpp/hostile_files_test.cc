@@ -4,7 +4,6 @@
 //   LOWTIDE_FULL=1   20,000 files instead of 2,000
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
 #include "lowtide/verify.h"
+#include "processor_time.h"
 #include "random_graph.h"
 #include "unwrap.h"
 
@@ -27,15 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of this thread alone: the machine may be busy with other things.
-double processor_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 // What a file may cost. Sanitizers make everything several times as slow, and memory is not counted under them.
-constexpr double kSeconds = kSanitized ? 2.0 : 0.1;
+constexpr double kSeconds = kSanitized ? 4.0 : 0.5;
 std::size_t allowed_bytes(std::size_t file_size) {
   return (std::size_t{64} << 20) + 20 * file_size;
 }

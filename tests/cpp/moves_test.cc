@@ -1,7 +1,6 @@
 #include "trade/moves.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <random>
 
@@ -10,6 +9,7 @@
 #include "lowtide/lifetimes.h"
 #include "makers.h"
 #include "order/algorithms.h"
+#include "processor_time.h"
 #include "random_graph.h"
 #include "rewrite/recompute.h"
 #include "trade/drops.h"
@@ -156,15 +156,14 @@ TEST(Moves, AreFast) {
     if (place) places.push_back(*place);
   }
   std::int64_t seen = 0;
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = processor_seconds();
   for (const auto& [unit, slot] : places) {
     const bool there = changing.runs_again(unit, slot);
     there ? changing.remove(unit, slot) : changing.add(unit, slot);
     seen = std::max(seen, changing.peak());
     there ? changing.add(unit, slot) : changing.remove(unit, slot);
   }
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  const double rate = static_cast<double>(places.size()) / taken.count();
+  const double rate = static_cast<double>(places.size()) / (processor_seconds() - begin);
   std::printf("%zu ops, %zu runs: %.0f moves a second (%lld)\n", ops, changing.runs().size(), rate,
               static_cast<long long>(seen));
   if (!kSanitized) {

@@ -16,6 +16,7 @@
 #include "lowtide/buffers.h"
 #include "lowtide/layout.h"
 #include "lowtide/verify.h"
+#include "processor_time.h"
 #include "small_problems.h"
 #include "unwrap.h"
 
@@ -325,9 +326,9 @@ TEST(Packing, AnswersAreTheSameWithAnyNumberOfThreads) {
 
 TEST(Packing, TimeIsLimited) {
   const std::vector<LayoutItem> items = cut_square(1'000, 0.03, 0.5, 1);
-  const auto start = std::chrono::steady_clock::now();
+  const double start = processor_seconds();
   const NamedLayout made = unwrap(lay_out(items, {.time_limit = std::chrono::milliseconds(200)}));
-  EXPECT_LT(seconds_since(start), kSanitized ? 20 : 2);
+  EXPECT_LT(processor_seconds() - start, kSanitized ? 20 : 5);
   expect_apart(items, made.layout, "cut square");
   EXPECT_GT(made.layout.arena, made.bound) << "there was enough time, and nothing was shown";
 }

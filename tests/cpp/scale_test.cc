@@ -2,7 +2,6 @@
 //
 //   LOWTIDE_FULL=1   up to 1,000,000 ops instead of 100,000 (with sanitizers 10,000)
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -18,6 +17,7 @@
 #include "lowtide/files.h"
 #include "lowtide/layout.h"
 #include "lowtide/plan.h"
+#include "processor_time.h"
 #include "reader_process.h"
 #include "training_graph.h"
 #include "unwrap.h"
@@ -39,9 +39,9 @@ constexpr std::size_t kLargest = kSanitized ? 2'000 : 100'000;
 
 template <typename Pass>
 auto timed(double& seconds, Pass pass) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = processor_seconds();
   auto result = pass();
-  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds = processor_seconds() - start;
   return result;
 }
 
