@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "full_size.h"
 #include "gtest/gtest.h"
 #include "random_graph.h"
 #include "training_graph.h"
@@ -161,7 +162,7 @@ TEST(Explain, EveryByteHasAHolder) {
 }
 
 TEST(Explain, PlansThatRunOpsAgain) {
-  const Graph graph = training_graph(400);
+  const Graph graph = training_graph(kSanitized ? 100 : 400);
   const Bytes eager = unwrap(explain(graph)).total;
   const Plan small = unwrap(plan(graph, {.memory_budget = Bytes(eager.count() / 10 * 7)}));
   ASSERT_GT(small.order.size(), graph.num_ops());

@@ -210,7 +210,7 @@ TEST(Plan, OffsetsAreMultiplesOfTheAlignment) {
 }
 
 TEST(Plan, MoreEffortIsNeverWorse) {
-  const Graph graph = training_graph(300);
+  const Graph graph = training_graph(kSanitized ? 100 : 300);
   const Bytes budget(unwrap(plan(graph)).arena.count() * 7 / 10 + graph.resident_bytes().count());
   Nanos before = Nanos::max();
   for (const double effort : {0.01, 0.1, 1.0}) {
@@ -226,7 +226,7 @@ TEST(Plan, MoreEffortIsNeverWorse) {
 }
 
 TEST(Plan, ThreadsChangeNothing) {
-  const Graph graph = training_graph(200);
+  const Graph graph = training_graph(kSanitized ? 80 : 200);
   const Plan one = unwrap(plan(graph));
   const Plan two = unwrap(plan(graph, {.threads = 2}));
   EXPECT_EQ(one.order, two.order);
@@ -236,7 +236,7 @@ TEST(Plan, ThreadsChangeNothing) {
 
 // No time at all still gives a plan that is right.
 TEST(Plan, ATimeLimitGivesWhatWasFound) {
-  const Graph graph = training_graph(2000);
+  const Graph graph = training_graph(kSanitized ? 200 : 2000);
   const Plan made = unwrap(plan(graph, {.time_limit = std::chrono::milliseconds(0)}));
   EXPECT_TRUE(verify(graph, made).ok());
   EXPECT_GE(made.arena, unwrap(plan(graph)).bound);
