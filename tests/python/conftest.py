@@ -11,6 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of programs that tests start: s
 import pytest
 import torch
 
+from lowtide._live import audits
+
 # A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -21,3 +23,10 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def no_audit_by_the_clock(request, monkeypatch):
+    """Which calls are audited because of the time depends on the machine. Second runs are audited everywhere."""
+    if request.module.__name__ != "test_live_audits":
+        monkeypatch.setattr(audits, "_SHARE", 1e-9)
