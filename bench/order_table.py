@@ -1,6 +1,6 @@
 """Memory of training steps beside what others plan: the models and batches of ROAM's evaluation.
 
-    python bench/order_table.py [--slow] [--optimizer sgd] [--cache DIR] [MODEL ...]
+    python bench/order_table.py [--slow [--seconds N]] [--optimizer sgd] [--cache DIR] [MODEL ...]
 
 Methods:
 
@@ -60,16 +60,21 @@ OURS = Method("Lowtide", by_name("best", "auto", reuse=True))
 ORDER_ALONE = Method("Lowtide, order", by_name("best", "auto"))
 OTHERS = (Method("LESCEA + LLFB", by_name("lescea", "skyline")), Method("ROAM", _core.roam_memory))
 FAST = (*OTHERS, ORDER_ALONE, OURS)
-SLOW = (
-    Method("MODeL", lambda graph: _core.model_memory(graph, MODEL_STEPS, MODEL_SECONDS, program="multi")),
-    Method("MODeL, one op a step", lambda graph: _core.model_memory(graph, MODEL_STEPS, MODEL_SECONDS)),
-    Method("MODeL, joint", lambda graph: _core.model_memory(graph, MODEL_STEPS, MODEL_SECONDS, program="joint")),
-)
-METHODS = (*FAST, *SLOW)
-MODEL_SECONDS = 300
-MODEL_STEPS = 10**9 * MODEL_SECONDS
 PYTORCH = ("PyTorch live", "PyTorch reserved", "PyTorch reserved, expandable")
 COLUMNS = ("model", "batch", "method", "planned MiB", "total MiB", "fragmentation", "seconds")
+
+
+def programs(seconds: int) -> list[Method]:
+    """The integer programs of MODeL, with so much time for each."""
+
+    def by(program: str) -> Callable[[lowtide.Graph], tuple[int, int]]:
+        return lambda graph: _core.model_memory(graph, 10**9 * seconds, seconds, program=program)
+
+    return [
+        Method("MODeL", by("multi")),
+        Method("MODeL, one op a step", by("single")),
+        Method("MODeL, joint", by("joint")),
+    ]
 
 
 @dataclass(frozen=True)
@@ -162,13 +167,15 @@ def main() -> None:
     """Prints both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     zoo_graphs.add_arguments(parser)
-    parser.add_argument("--slow", action="store_true", help="the integer program of MODeL too")
+    parser.add_argument("--slow", action="store_true", help="the integer programs of MODeL too")
+    parser.add_argument("--seconds", type=int, default=300, help="for each of these programs")
     parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
     options = parser.parse_args()
     options.models = options.models or MODELS
     forms = (Form(options.optimizer, gradients) for gradients in GRADIENTS)
     kept, dropped = (zoo_graphs.chosen(options, [form]) for form in forms)
-    rows = print_table(kept, dropped, METHODS if options.slow else FAST)
+    methods = [*FAST, *programs(options.seconds)] if options.slow else FAST
+    rows = print_table(kept, dropped, methods)
     for ours in (ORDER_ALONE, OURS):
         print_reductions(rows, ours.name)
 
