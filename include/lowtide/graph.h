@@ -131,7 +131,7 @@ struct Op {
 };
 
 // Ops of one region, other than 0, are asked to run again. What they make, and no op but theirs and those of a backward
-// pass uses, is always dropped after its last use in the region, and made again for the backward pass.
+// pass uses, is dropped after its last use in the region, and made again for the backward pass: see plan().
 
 // `before` must run earlier than `after`, for a reason that no buffer shows.
 enum class EdgeReason : std::uint8_t {

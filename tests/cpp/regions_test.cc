@@ -1,4 +1,4 @@
-// What the regions of a graph ask for is dropped and made again, whatever the budget.
+// What the regions of a graph ask for is dropped and made again, as long as that helps to keep a budget.
 #include "trade/regions.h"
 
 #include <algorithm>

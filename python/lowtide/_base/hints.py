@@ -1,7 +1,7 @@
 """What the user wishes to be kept or made again, said in the step function or of its modules.
 
 Eager runs take no notice. A capture does: what is kept is never made again, whatever the budget; a module that is to be
-recomputed is a region of the step, whose inner results are always dropped and made again for the backward pass.
+recomputed is a region of the step, whose inner results are dropped and made again for the backward pass.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def keep(value: T) -> T:
 
 
 def recompute(module: Module) -> Module:
-    """Marks `module`, and gives it back: in a planned step, what its calls make inside is always made again.
+    """Marks `module`, and gives it back: in a planned step, what its calls make inside is made again.
 
     That is what `torch.utils.checkpoint` does in eager mode. What the calls return stays, unless a budget asks for
-    more; of modules inside one another, the outermost one counts. Eager runs do not change.
+    more. Where a budget is kept only by a plan without the mark, that plan is taken. Of modules inside one another, the
+    outermost one counts. Eager runs do not change.
 
     >>> model.layers = nn.ModuleList(lowtide.recompute(layer) for layer in model.layers)  # doctest: +SKIP
     """
