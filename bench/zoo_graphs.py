@@ -28,6 +28,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "foreach": partial(torch.optim.Adam, foreach=True),
     "sgd": partial(torch.optim.SGD, lr=0.01),
 }
+ADAMS = ("adam", "fused", "foreach")  # its implementations
 GRADIENTS = ("kept", "dropped")
 
 

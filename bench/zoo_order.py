@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import lowtide
 import zoo_graphs
-from zoo_graphs import GRADIENTS, MIB, OPTIMIZERS, Form, Step
+from zoo_graphs import ADAMS, GRADIENTS, MIB, Form, Step
 
 GAP = 0.001  # a step above this is listed, and one that is planned slower than this
 SECONDS = {"gpt2_xl": 5.0}
@@ -85,7 +85,7 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     zoo_graphs.add_arguments(parser)
-    parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=["adam", "fused", "foreach"])
+    parser.add_argument("--optimizers", nargs="+", choices=ADAMS, default=ADAMS)
     parser.add_argument("--gradients", nargs="+", choices=GRADIENTS, default=GRADIENTS)
     options = parser.parse_args()
     forms = [Form(optimizer, gradients) for gradients in options.gradients for optimizer in options.optimizers]
