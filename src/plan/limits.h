@@ -1,9 +1,12 @@
 // limits.h: how much work each search of a plan gets, by the effort and the time that its options allow.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <optional>
+#include <stop_token>
 
 #include "lowtide/limit.h"
 #include "lowtide/plan.h"

@@ -194,7 +194,8 @@ class Trading {
   void add(std::string_view start, const Reruns& reruns, const Trades& trades) {
     for (const Trade& trade : trades) {
       if (is_reached(trades_, trade.cost, trade.peak)) continue;
-      add_point(trades_, {.cost = trade.cost, .peak = trade.peak, .steps = steps_of(reruns, trade), .from = start});
+      add_point(trades_,
+                {.cost = trade.cost, .peak = trade.peak, .steps = steps_of(reruns, trade), .from = std::string(start)});
     }
   }
 

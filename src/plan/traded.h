@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "lowtide/order.h"
@@ -24,7 +24,7 @@ struct TradedOrder {
   std::int64_t cost = 0;  // of what runs again
   std::int64_t peak = 0;  // without resident bytes
   Steps steps;
-  std::string_view from = {};  // the order that it starts from, by name
+  std::string from = {};  // the order that it starts from, by name
 };
 
 // That of the options. E501 with all names, if there is no such algorithm.
