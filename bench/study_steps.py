@@ -51,7 +51,7 @@ def load(path: Path, flops_a_byte: float, reuse: bool) -> Graph:
             may_skip_updates="batch_norm" in fields["n"] and fields["ph"] == "f",
         )
         if reuse and made:
-            places = _core.op_result_over("aten::" + fields["n"].split(".")[0])
+            places = _core.op_row("aten::" + fields["n"].split(".")[0]).result_over
             for position in places:
                 source = fields["r"][position] if position < len(fields["r"]) else made[0]
                 fits = kinds[source] == "plan" and sizes[source] == sizes[made[0]]

@@ -23,6 +23,9 @@ struct OpFacts {
   std::optional<std::uint32_t> runtime_sized_result = {};  // how large it is, only the real op knows
   bool sees_grad_mode = false;                             // it does other things while gradients are enabled
   bool leaves_results_unwritten = false;                   // in whole or in part: memory as it was found
+  bool moves_no_bytes = false;                             // all of its results are memory as it was found
+  bool reads_what_it_picks = false;                        // of its first argument, a table, and no more
+  bool numbers_decide_shape = false;                       // another number gives a result of another size
   // Arguments in whose bytes the first result can be made, with the same bits, if both have the same form: each element
   // is written after the last read of it and of all that decides about it.
   std::span<const std::uint32_t> result_over = {};

@@ -446,33 +446,58 @@ def parse_time_budget_ns(text: str) -> int:
 def format_bytes(count: int) -> str:
     """``"6.00 GiB"``."""
 
-def op_hidden_writes_are_optional(name: str) -> bool:
-    """Whether an op, given ``None`` for these arguments, has the same results and asks for the same memory.
+class OpRow:
+    """What is known of an operator beyond its schema. Arguments are positions in the schema."""
 
-    It needs another operand of their dtype for that.
-    """
+    @property
+    def name(self) -> str:
+        """Without overload: ``"aten::relu"``; empty where the schema is the whole truth."""
 
-def op_hidden_writes(name: str) -> tuple[int | None, list[int]]:
-    """Arguments that an op writes although its schema does not say so.
+    @property
+    def hidden_writes(self) -> list[int]:
+        """Arguments that it writes although its schema does not say so."""
 
-    ``(5, [3, 4])`` for ``aten::native_batch_norm``: arguments 3 and 4 are written when argument 5 is true. The first is
-    ``None`` when they are written always; the list is empty for ops whose schema is the whole truth.
-    """
+    @property
+    def hidden_writes_condition(self) -> int | None:
+        """Only when this argument is true; always, if ``None``."""
 
-def op_result_over(name: str) -> list[int]:
-    """Arguments in whose bytes the op can make its first result with the same bits, if both have the same form."""
+    @property
+    def hidden_writes_are_optional(self) -> bool:
+        """Given ``None`` for these, it has the same results and asks for the same memory."""
 
-def ops_with_result_over() -> list[str]:
-    """The ops for which :func:`op_result_over` gives any."""
+    @property
+    def runtime_sized_result(self) -> int | None:
+        """The index of the result whose size only the real op knows, if it has one."""
 
-def op_runtime_sized_result(name: str) -> int | None:
-    """The index of the result whose size only the real op knows, if it has one."""
+    @property
+    def sees_grad_mode(self) -> bool:
+        """Whether the op does other things while gradients are enabled."""
 
-def op_sees_grad_mode(name: str) -> bool:
-    """Whether the op does other things while gradients are enabled."""
+    @property
+    def leaves_results_unwritten(self) -> bool:
+        """Whether the op gives memory as it was found, in whole or in part."""
 
-def op_leaves_results_unwritten(name: str) -> bool:
-    """Whether the op gives memory as it was found, in whole or in part."""
+    @property
+    def moves_no_bytes(self) -> bool:
+        """Whether all of its results are memory as it was found."""
+
+    @property
+    def reads_what_it_picks(self) -> bool:
+        """Whether it reads of its first argument, a table, what it picks and no more."""
+
+    @property
+    def numbers_decide_shape(self) -> bool:
+        """Whether another number gives a result of another size."""
+
+    @property
+    def result_over(self) -> list[int]:
+        """Arguments in whose bytes its first result can be made, with the same bits."""
+
+def op_row(name: str) -> OpRow:
+    """The row of an operator; where there is none, one that says nothing."""
+
+def op_rows() -> list[OpRow]:
+    """All rows there are."""
 
 def model_memory(graph: Graph, steps: int, seconds: int, program: str = "single") -> tuple[int, int]:
     """Peak and arena by MODeL's program, to compare with, within this work and time.

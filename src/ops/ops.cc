@@ -20,6 +20,18 @@ constexpr OpFacts over(std::string_view name, std::span<const std::uint32_t> arg
   return {.name = name, .hidden_writes = {}, .result_over = arguments};
 }
 
+constexpr OpFacts unwritten(std::string_view name) {
+  return {.name = name, .hidden_writes = {}, .leaves_results_unwritten = true, .moves_no_bytes = true};
+}
+
+constexpr OpFacts picks(std::string_view name) {
+  return {.name = name, .hidden_writes = {}, .reads_what_it_picks = true};
+}
+
+constexpr OpFacts sized_by_numbers(std::string_view name) {
+  return {.name = name, .hidden_writes = {}, .numbers_decide_shape = true};
+}
+
 // One row for each op of which more is known than its schema says.
 constexpr std::array kTable = {
     // In training it updates running_mean and running_var, which its schema shows as plain inputs.
@@ -40,12 +52,18 @@ constexpr std::array kTable = {
             .runtime_sized_result = 3,
             .sees_grad_mode = true,
             .leaves_results_unwritten = true},
-    OpFacts{.name = "aten::empty", .hidden_writes = {}, .leaves_results_unwritten = true},
-    OpFacts{.name = "aten::empty_like", .hidden_writes = {}, .leaves_results_unwritten = true},
-    OpFacts{.name = "aten::empty_permuted", .hidden_writes = {}, .leaves_results_unwritten = true},
-    OpFacts{.name = "aten::empty_strided", .hidden_writes = {}, .leaves_results_unwritten = true},
-    OpFacts{.name = "aten::new_empty", .hidden_writes = {}, .leaves_results_unwritten = true},
-    OpFacts{.name = "aten::new_empty_strided", .hidden_writes = {}, .leaves_results_unwritten = true},
+    unwritten("aten::empty"),
+    unwritten("aten::empty_like"),
+    unwritten("aten::empty_permuted"),
+    unwritten("aten::empty_strided"),
+    unwritten("aten::new_empty"),
+    unwritten("aten::new_empty_strided"),
+    picks("aten::embedding"),
+    picks("aten::gather"),
+    picks("aten::index"),
+    picks("aten::index_select"),
+    sized_by_numbers("aten::arange"),
+    sized_by_numbers("aten::range"),
     // Element by element.
     over("aten::abs", kFirst),
     over("aten::acos", kFirst),

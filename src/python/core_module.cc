@@ -436,25 +436,28 @@ std::vector<std::pair<std::string_view, std::string_view>> listed(std::span<cons
   return names;
 }
 
-std::pair<std::optional<Index>, std::vector<Index>> hidden_writes(std::string_view name) {
-  const std::optional<OpFacts> facts = op_facts(name);
-  if (!facts) return {};
-  const std::span<const Index> arguments = facts->hidden_writes.arguments;
-  return {facts->hidden_writes.condition, {arguments.begin(), arguments.end()}};
+std::vector<Index> positions(std::span<const std::uint32_t> arguments) {
+  return {arguments.begin(), arguments.end()};
 }
 
-std::vector<Index> result_over(std::string_view name) {
-  const std::optional<OpFacts> facts = op_facts(name);
-  if (!facts) return {};
-  return {facts->result_over.begin(), facts->result_over.end()};
-}
-
-std::vector<std::string_view> ops_with_result_over() {
-  std::vector<std::string_view> names;
-  for (const OpFacts& facts : known_ops()) {
-    if (!facts.result_over.empty()) names.push_back(facts.name);
-  }
-  return names;
+// One row for each operator; of one that is not in the table, its schema is the whole truth.
+void bind_ops(nb::module_& m) {
+  nb::class_<OpFacts>(m, "OpRow")
+      .def_ro("name", &OpFacts::name)
+      .def_prop_ro("hidden_writes", [](const OpFacts& row) { return positions(row.hidden_writes.arguments); })
+      .def_prop_ro("hidden_writes_condition", [](const OpFacts& row) { return row.hidden_writes.condition; })
+      .def_prop_ro("hidden_writes_are_optional", [](const OpFacts& row) { return row.hidden_writes.optional; })
+      .def_ro("runtime_sized_result", &OpFacts::runtime_sized_result)
+      .def_ro("sees_grad_mode", &OpFacts::sees_grad_mode)
+      .def_ro("leaves_results_unwritten", &OpFacts::leaves_results_unwritten)
+      .def_ro("moves_no_bytes", &OpFacts::moves_no_bytes)
+      .def_ro("reads_what_it_picks", &OpFacts::reads_what_it_picks)
+      .def_ro("numbers_decide_shape", &OpFacts::numbers_decide_shape)
+      .def_prop_ro("result_over", [](const OpFacts& row) { return positions(row.result_over); });
+  m.def(
+      "op_row", [](std::string_view name) { return op_facts(name).value_or(OpFacts{.name = {}, .hidden_writes = {}}); },
+      "name"_a);
+  m.def("op_rows", [] { return std::vector<OpFacts>(known_ops().begin(), known_ops().end()); });
 }
 
 }  // namespace
@@ -471,6 +474,7 @@ NB_MODULE(_core, m) {
   bind_eager(m);
   bind_adapt(m);
   bind_packing(m);
+  bind_ops(m);
   m.attr("ALIGNMENT") = kAlignment.count();
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
@@ -483,34 +487,6 @@ NB_MODULE(_core, m) {
   m.def("parse_budget", &parse_memory_budget, "text"_a);
   m.def("parse_time_budget_ns", [](std::string_view text) { return take(parse_time_budget(text)).count(); }, "text"_a);
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
-  m.def("op_hidden_writes", hidden_writes, "name"_a);
-  m.def("op_result_over", result_over, "name"_a);
-  m.def("ops_with_result_over", ops_with_result_over);
-  m.def(
-      "op_runtime_sized_result",
-      [](std::string_view name) {
-        const std::optional<OpFacts> facts = op_facts(name);
-        return facts ? facts->runtime_sized_result : std::nullopt;
-      },
-      "name"_a);
-  const auto define_fact = [&m](const char* function, bool OpFacts::* fact) {
-    m.def(
-        function,
-        [fact](std::string_view name) {
-          const std::optional<OpFacts> facts = op_facts(name);
-          return facts && (*facts).*fact;
-        },
-        "name"_a);
-  };
-  m.def(
-      "op_hidden_writes_are_optional",
-      [](std::string_view name) {
-        const std::optional<OpFacts> facts = op_facts(name);
-        return facts && facts->hidden_writes.optional;
-      },
-      "name"_a);
-  define_fact("op_sees_grad_mode", &OpFacts::sees_grad_mode);
-  define_fact("op_leaves_results_unwritten", &OpFacts::leaves_results_unwritten);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a, "program"_a = "single");
   m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);

@@ -159,10 +159,15 @@ def test_amounts() -> None:
 
 
 def test_hidden_writes() -> None:
-    assert _core.op_hidden_writes("aten::native_batch_norm") == (5, [3, 4])
-    assert _core.op_hidden_writes("aten::relu") == (None, [])
-    assert _core.op_hidden_writes_are_optional("aten::native_batch_norm")
-    assert not _core.op_hidden_writes_are_optional("aten::relu")
+    row, relu = _core.op_row("aten::native_batch_norm"), _core.op_row("aten::relu")
+    assert (row.hidden_writes_condition, row.hidden_writes) == (5, [3, 4])
+    assert (relu.hidden_writes_condition, relu.hidden_writes) == (None, [])
+    assert row.hidden_writes_are_optional and not relu.hidden_writes_are_optional
+    assert relu.result_over == [0] and _core.op_row("aten::mm").result_over == []
+    assert _core.op_row("aten::empty").moves_no_bytes and not relu.moves_no_bytes
+    assert _core.op_row("aten::index").reads_what_it_picks
+    names = [row.name for row in _core.op_rows()]
+    assert len(names) == len(set(names)), "one row for each operator"
 
 
 def test_importing_lowtide_does_not_import_torch() -> None:

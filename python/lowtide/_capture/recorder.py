@@ -139,7 +139,8 @@ def written_buffers(target: torch._ops.OpOverload, arguments: Sequence[Any]) -> 
     for schema, argument in zip(target._schema.arguments, arguments, strict=True):
         if schema.alias_info is not None and schema.alias_info.is_write:
             written += [ref.buffer for ref in refs_in(argument)]
-    condition, hidden = _core.op_hidden_writes(target._schema.name)
+    row = _core.op_row(target._schema.name)
+    condition, hidden = row.hidden_writes_condition, row.hidden_writes
     if hidden and (condition is None or arguments[condition]):
         written += [ref.buffer for index in hidden for ref in refs_in(arguments[index])]
     return list(dict.fromkeys(written))
@@ -371,7 +372,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         changed = changed_since(self._switches)
         if changed:
             raise CaptureError(f"the step sets {changed}: set it outside the function ({self.where().source})")
-        grad_mode = torch.is_grad_enabled() and _core.op_sees_grad_mode(func._schema.name)
+        grad_mode = torch.is_grad_enabled() and _core.op_row(func._schema.name).sees_grad_mode
         backward = torch._C._current_autograd_node() is not None
         region = self._open_regions[0] if self._open_regions and not backward else 0
         self.recording.calls.append(Call(func, refs, kwrefs, results, self.where(), grad_mode, backward, region))

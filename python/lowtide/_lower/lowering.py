@@ -434,7 +434,7 @@ def reuses(operator: Operator, buffers: Sequence[Buffer]) -> Iterator[tuple[int,
     result = operator.results[0] if operator.results and operator.made[0] else None
     if result is None or buffers[result.buffer].kind != "planned" or not _fills(result, buffers[result.buffer]):
         return
-    positions = _core.op_result_over(operator.target._schema.name)
+    positions = _core.op_row(operator.target._schema.name).result_over
     candidates = [operator.arguments[position] for position in positions if position < len(operator.arguments)]
     form = result._replace(buffer=-1)
     for source in dict.fromkeys(argument for argument in candidates if isinstance(argument, Ref)):
@@ -493,9 +493,9 @@ def optional_updates(operator: Operator, buffers: Sequence[Buffer]) -> list[int]
 
     They are the caller's and all that it writes, and it finds their dtype elsewhere: results have it too.
     """
-    name = operator.target._schema.name
-    condition, hidden = _core.op_hidden_writes(name)
-    if not _core.op_hidden_writes_are_optional(name) or not (condition is None or operator.arguments[condition]):
+    row = _core.op_row(operator.target._schema.name)
+    condition, hidden = row.hidden_writes_condition, row.hidden_writes
+    if not row.hidden_writes_are_optional or not (condition is None or operator.arguments[condition]):
         return []
     updated = [ref for index in hidden for ref in refs_in(operator.arguments[index])]
     others = [ref for index, item in enumerate(operator.arguments) if index not in hidden for ref in refs_in(item)]

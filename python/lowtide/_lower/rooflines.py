@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from .. import _core
 from .._base.schemas import DEFAULT
 from .._capture.recorder import Ref, refs_in
 from .lowering import Operator
@@ -100,13 +101,14 @@ def _peak(operator: Operator, device: Device) -> int:
 
 def bytes_moved(operator: Operator) -> int:
     """Bytes of the windows that it reads and of those that it writes, each once; a repeated row or column is one."""
-    if operator.target._schema.name.startswith(("aten::empty", "aten::new_empty")):
+    row = _core.op_row(operator.target._schema.name)
+    if row.moves_no_bytes:
         return 0
     read = dict.fromkeys(operator.reads())
     made = [ref for ref, new in zip(operator.results, operator.made, strict=True) if ref is not None and new]
     written = [ref for ref in read if ref.buffer in operator.writes] + list(dict.fromkeys(made))
     moved = {ref: _bytes(ref) for ref in read}
-    if operator.target in _PICKS:  # of its table it reads what it picks
+    if row.reads_what_it_picks:
         table = next(refs_in(operator.arguments))
         moved[table] = min(moved[table], sum(map(_bytes, made)))
     return sum(moved.values()) + sum(map(_bytes, written))
@@ -115,14 +117,6 @@ def bytes_moved(operator: Operator) -> int:
 def _bytes(ref: Ref) -> int:
     distinct = (size for size, stride in zip(ref.sizes, ref.strides, strict=True) if stride or not size)
     return math.prod(distinct) * ref.dtype.itemsize
-
-
-_PICKS = {
-    _aten.embedding.default,
-    _aten.gather.default,
-    _aten.index.Tensor,
-    _aten.index_select.default,
-}
 
 
 def operations(operator: Operator) -> int:

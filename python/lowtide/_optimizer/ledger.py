@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import _core
 from .._base.sources import OURS
 from .._capture.recorder import ITEM, LIFT
 from ..errors import CaptureError
@@ -49,8 +50,8 @@ class OpFacts:
         self.recorded = op.namespace not in ("profiler", "prim")
         self.random = torch.Tag.nondeterministic_seeded in op.tags
         # `arange(n)`: the number decides the shape, so it is structure.
-        decides_shape = op._schema.name in ("aten::arange", "aten::range")
-        self.lifts = tuple(not decides_shape and _holds_number(argument.type) for argument in arguments)
+        is_structure = _core.op_row(op._schema.name).numbers_decide_shape
+        self.lifts = tuple(not is_structure and _holds_number(argument.type) for argument in arguments)
         self.keyword_lifts = {argument.name: lifts for argument, lifts in zip(arguments, self.lifts, strict=True)}
         self.written = tuple(
             (place, argument.name)

@@ -101,7 +101,7 @@ def assemble(
             [pair for pair in pairs if offsets[pair[0]] == offsets[pair[1]]],
             (workspaces[step], profile.workspace),
             operator.grad_mode,
-            _core.op_leaves_results_unwritten(operator.target._schema.name),
+            _core.op_row(operator.target._schema.name).leaves_results_unwritten,
             operator.target is CLONE,
             first if first != step and is_random(operator) else -1,
         )
