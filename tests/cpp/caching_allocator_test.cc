@@ -538,8 +538,7 @@ void compare_with_oracle(std::uint64_t seed) {
 }
 
 TEST(CachingAllocator, DoesWhatTheOracleDoes) {
-  const std::uint64_t trials = full_size() ? 20'000 : 300;
-  for (std::uint64_t seed = 0; seed < trials; ++seed) ASSERT_NO_FATAL_FAILURE(compare_with_oracle(seed));
+  for (std::uint64_t seed = 0; seed < trials(20'000, 300); ++seed) ASSERT_NO_FATAL_FAILURE(compare_with_oracle(seed));
 }
 
 // 1,000,000 requests, of which some ten thousand are held at a time: about a second, with room for a busy machine.
@@ -549,7 +548,7 @@ TEST(CachingAllocator, TakesAMillionRequests) {
     CachingAllocator allocator = allocator_with(settings);
     std::vector<RequestId> held;
     const double begin = processor_seconds();
-    for (int i = 0; i < 1'000'000; ++i) {
+    for (int i = 0; i < (kSanitized ? 100'000 : 1'000'000); ++i) {
       if (held.size() > 10'000 || (!held.empty() && random() % 2 == 0)) {
         std::swap(held[random() % held.size()], held.back());
         unwrap(allocator.free(held.back()));

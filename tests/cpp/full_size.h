@@ -2,6 +2,7 @@
 // needs.
 #pragma once
 
+#include <cstddef>
 #include <cstdlib>
 #include <string_view>
 
@@ -16,5 +17,11 @@ inline bool full_size() {
 
 // Sanitizers take several times the time and memory: such limits do not hold under them.
 inline constexpr bool kSanitized = LOWTIDE_SANITIZED;
+
+// How often a test repeats itself with other random numbers. Under sanitizers a fifth is enough: what they find does
+// not depend on an answer, and the answers are checked without them.
+inline std::size_t trials(std::size_t full, std::size_t quick) {
+  return full_size() ? full : kSanitized ? quick / 5 : quick;
+}
 
 }  // namespace lowtide

@@ -92,7 +92,7 @@ void expect_exact(const Graph& graph, std::span<const OpId> order, int moves, st
 
 TEST(Moves, AreExact) {
   std::mt19937_64 random(3);
-  for (int i = 0; i < 3000; ++i) {
+  for (std::size_t i = 0; i < trials(3000, 3000); ++i) {
     const Graph graph = random_graph(random);
     expect_exact(graph, random_order(graph, random), 10, random);
     if (HasFailure()) FAIL() << "graph " << i;
@@ -141,7 +141,7 @@ TEST(Moves, AreFast) {
   Moves changing(reruns, needed_runs(reruns, dropping.runs_of(choice)));
   const std::vector<Unit> units = repeatable_units(reruns);
   std::mt19937_64 random(4);
-  for (int i = 0; i < (full_size() ? 1000 : 100); ++i) {
+  for (std::size_t i = 0; i < trials(1000, 100); ++i) {
     const std::optional<Place> place = random_place(reruns, units, reruns.turn, random);
     if (!place || changing.runs_again(place->unit, place->slot)) continue;
     changing.add(place->unit, place->slot);

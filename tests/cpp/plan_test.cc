@@ -169,7 +169,7 @@ std::vector<std::string_view> quick_orders() {
 
 // Every quick order with every quick layout, on random graphs.
 TEST(Plan, EveryAlgorithmPassesVerify) {
-  for (std::uint64_t seed = 0; seed < (kSanitized ? 100 : 500); ++seed) {
+  for (std::uint64_t seed = 0; seed < trials(500, 250); ++seed) {
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
     for (const std::string_view order : quick_orders()) {

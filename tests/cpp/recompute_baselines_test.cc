@@ -71,8 +71,7 @@ class Baselines : public ::testing::TestWithParam<std::string> {
 
 TEST_P(Baselines, RandomGraphs) {
   std::mt19937_64 random(11);
-  const int graphs = full_size() ? 3000 : 200;
-  for (int i = 0; i < graphs; ++i) {
+  for (std::size_t i = 0; i < trials(3000, 200); ++i) {
     const Graph graph = random_graph(random);
     expect_right_trades(graph, random_order(graph, random), 20'000'000);
     if (HasFailure()) FAIL() << "graph " << i;
@@ -81,7 +80,7 @@ TEST_P(Baselines, RandomGraphs) {
 
 TEST_P(Baselines, TrainingSteps) {
   for (const std::size_t ops : {100u, 300u, 600u}) {
-    if (kSanitized && ops > 300) continue;
+    if (kSanitized && ops > 100) continue;
     const Graph graph = training_graph(ops);
     expect_right_trades(graph, first_to_last(ops), 300'000'000);
     const Reruns reruns = to_reruns(graph, first_to_last(ops));
@@ -91,8 +90,7 @@ TEST_P(Baselines, TrainingSteps) {
 
 TEST_P(Baselines, NeverBetterThanAnyPlan) {
   std::mt19937_64 random(5);
-  const int steps = full_size() ? 1000 : 60;
-  for (int i = 0; i < steps; ++i) {
+  for (std::size_t i = 0; i < trials(1000, 60); ++i) {
     const Graph graph = small_step(random);
     const Reruns reruns = to_reruns(graph, order_by("best", graph));
     for (const Trade& trade : trades_of(graph, reruns, GetParam(), 50'000'000)) {
@@ -108,7 +106,7 @@ TEST_P(Baselines, NeverBetterThanAnyPlan) {
 // What is left undone when the work ends is no reason for a wrong trade.
 TEST_P(Baselines, AnyWork) {
   const Graph graph = training_graph(100);
-  for (std::uint64_t steps = 1; steps < 1'000'000'000; steps *= 30) {
+  for (std::uint64_t steps = 1; steps < (kSanitized ? 100'000'000 : 1'000'000'000); steps *= 30) {
     expect_right_trades(graph, first_to_last(100), steps);
   }
 }
@@ -226,9 +224,8 @@ std::optional<std::int64_t> least_cost_in_stages(const Reruns& r, std::int64_t b
 
 TEST(Checkmate, LeastCostInTheGivenOrder) {
   std::mt19937_64 random(3);
-  const int steps = full_size() ? 500 : 40;
-  int compared = 0;
-  for (int i = 0; i < steps; ++i) {
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < trials(500, 40); ++i) {
     const Graph graph = small_step(random).without_reuses();
     const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
     if (reruns.num_units() < reruns.num_ops()) continue;  // something is in place
@@ -245,7 +242,7 @@ TEST(Checkmate, LeastCostInTheGivenOrder) {
     }
     if (HasFailure()) return;
   }
-  EXPECT_GT(compared, steps / 2);
+  EXPECT_GT(compared, trials(500, 40) / 2);
 }
 
 }  // namespace
