@@ -1,4 +1,4 @@
-"""`bench/adapt_table.py` at a trial's size: every task, budget and method, and the tables beside."""
+"""`bench/adapt/table.py` at a trial's size: every task, budget and method, and the tables beside."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import pytest
 import torch
 
-import adapt_table
-from adapt_tasks import tasks
+from bench.adapt import table as adapt_table
+from bench.adapt.tasks import tasks
 
 FULL = bool(os.environ.get("LOWTIDE_FULL"))
 

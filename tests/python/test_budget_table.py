@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-import models
-from budget_models import Subject
-from budget_table import measure
+from bench.lib import models
+from bench.trade.budget_models import Subject
+from bench.trade.budgets import measure
 
 LAYERS = 4 if os.environ.get("LOWTIDE_FULL") else 2
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-import order_table
-import zoo_graphs
-from zoo_graphs import GRADIENTS, Form
+from bench.order import table as order_table
+from bench.zoo import graphs as zoo_graphs
+from bench.zoo.graphs import GRADIENTS, Form
 
 
 def test_table_compares_the_same_steps(capsys: pytest.CaptureFixture[str]) -> None:

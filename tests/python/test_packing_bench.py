@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import packing
-from packing_check import WrongLayoutError, arena_of
-from packing_problems import FAMILIES, Problem, make, read
+from bench.packing import table as packing
+from bench.packing.check import WrongLayoutError, arena_of
+from bench.packing.problems import FAMILIES, Problem, make, read
 from program import PROGRAM
 
 

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-import recompute_large
+from bench.trade import large as recompute_large
 
 
 def test_peaks_fall_and_stay_above_their_bounds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["recompute_large.py", "--size", "small"])
+    monkeypatch.setattr(sys, "argv", ["trade/large.py", "--size", "small"])
     recompute_large.main()
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     assert [row[0] for row in rows] == list(recompute_large.MODELS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-import replay_table
+from bench.replay import table as replay_table
 
 
 def test_arenas_are_the_smallest_there_are(capsys: pytest.CaptureFixture[str]) -> None:
