@@ -1,10 +1,7 @@
 """Training on batches of any length within budgets: `lowtide.adapt` beside plans that do not look at the batch.
 
-    python bench/adapt/table.py                         # all seven tasks, 500 batches each: hours
-    python bench/adapt/table.py qa_bert --batches 60    # one of them
-    python bench/adapt/table.py --regressors            # polynomials beside other regressors
-    python bench/adapt/table.py --flat 10000            # memory of the process over many batches of 500 shapes
-    python bench/adapt/table.py --planning              # microseconds of a prediction and plan, 48 blocks
+    python -m bench run adapt_table                         # all seven tasks, 500 batches each: hours
+    python -m bench run adapt_table qa_bert --batches 60    # one of them
 
 Every batch is trained on by each method in turn, with the same parameters and random numbers, and gradients are
 compared bit for bit; then the optimizer steps once. Methods:
@@ -24,10 +21,9 @@ from __future__ import annotations
 import argparse
 import copy
 import random
-import resource
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +32,7 @@ from torch import nn
 
 import lowtide
 from bench.adapt.tasks import Task, loss_of, tasks
+from bench.lib.markdown import header, line
 from lowtide import _core
 from lowtide._adapt.forward import Caches, Forward
 from lowtide._adapt.second_runs import SecondRuns
@@ -111,10 +108,9 @@ class Outcome:
     planning_us: list[float] = field(default_factory=list)
     sheltered: list[bool] = field(default_factory=list)
 
-    def gain(self, method: str, left_out: list[bool] | None) -> str:
-        """How much more `adapt` gets done than the other."""
-        ratio = self.methods[method].seconds(left_out) / self.methods["adapt"].seconds(left_out)
-        return f"{ratio - 1:+.1%} over {method}"
+    def gain(self, method: str, left_out: list[bool] | None) -> float:
+        """How much more `adapt` gets done than the other, as a share."""
+        return self.methods[method].seconds(left_out) / self.methods["adapt"].seconds(left_out) - 1
 
 
 class Bench:
@@ -226,206 +222,88 @@ class Bench:
         return dtr_choice(planner, key, room)
 
 
-def print_task(task: Task, batches: int, shares: list[float], methods: Sequence[str]) -> None:
-    """One task under all budgets."""
-    bench = Bench(task, batches)
-    sizes = sorted(max(e) if task.images else sum(e) / len(e) for e in bench.extents)
-    worst = bench.worst()
-    print(f"\n## {task.name}: {batches} batches, worst case {worst / MIB:.1f} MiB")
-    print(
-        f"\nmin {sizes[0]:g}, median {statistics.median(sizes):g}, p99 {sizes[len(sizes) * 99 // 100]:g}, "
-        f"max {sizes[-1]:g}\n"
-    )
-    print("| budget | method | peak, % of worst | over budget | time / none | gradients that differ |")
-    print("|---|---|---|---|---|---|", flush=True)
-    for share in shares:
-        outcome = bench.run(int(worst * share), methods)
-        if outcome.refused is not None:
-            print(f"| {share:.0%} | refused: at least {outcome.refused / worst:.1%} | | | | |", flush=True)
-            continue
-        reference = outcome.methods["none" if "none" in methods else "adapt"]
-        base = reference.seconds()
-        for name, figures in outcome.methods.items():
-            print(
-                f"| {share:.0%} | {name} | {figures.peak / worst:.1%} | {figures.over} | "
-                f"{figures.seconds() / base:.3f} | {figures.differs} |"
-            )
-        micros = sorted(outcome.planning_us)
-        mean = statistics.mean(outcome.errors) if outcome.errors else float("nan")
-        others = [name for name in methods if name not in ("none", "adapt")]
-        print("\nthroughput of adapt: " + ", ".join(outcome.gain(name, None) for name in others))
-        print("after sheltering: " + ", ".join(outcome.gain(name, outcome.sheltered) for name in others))
-        sheltered = [not one for one in outcome.sheltered]
-        extra = outcome.methods["adapt"].seconds(sheltered) - reference.seconds(sheltered)
-        print(
-            f"predicted peak off by {mean:.3%} in the mean; from call to plan {micros[len(micros) // 2]:.0f} us in the "
-            f"median; {sum(outcome.sheltered)} batches sheltered, which took {extra / (base / batches):.1f} "
-            "iterations more\n",
-            flush=True,
-        )
-
-
-def print_regressors(chosen: list[Task], samples: int = 60) -> None:
-    """Errors of the sum of per-block bytes, fitted on 10 and 50 batches: polynomials, SVR, trees, boosted trees."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.linear_model import LinearRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
-    from sklearn.svm import SVR
-    from sklearn.tree import DecisionTreeRegressor
-
-    makers: dict[str, Callable[[], Any]] = {
-        **{
-            f"polynomial, order {n}": lambda n=n: make_pipeline(  # type: ignore[misc]
-                StandardScaler(), PolynomialFeatures(n), LinearRegression()
-            )
-            for n in (1, 2, 3)
-        },
-        "SVR": lambda: make_pipeline(StandardScaler(), SVR(C=1e3, epsilon=1e-3)),
-        "decision tree": DecisionTreeRegressor,
-        "boosted trees": lambda: HistGradientBoostingRegressor(min_samples_leaf=2),
+def extents_of(bench: Bench) -> dict[str, float]:
+    """Lengths, or sides of images."""
+    sizes = sorted(max(e) if bench.task.images else sum(e) / len(e) for e in bench.extents)
+    return {
+        "min": sizes[0],
+        "median": statistics.median(sizes),
+        "p99": sizes[len(sizes) * 99 // 100],
+        "max": sizes[-1],
     }
-    print("| task | regressor | fitted on | error | fit ms | predict us a batch |\n|---|---|---|---|---|---|")
-    for task in chosen:
-        chance = random.Random(1)
-        extents = [task.extents(chance) for _ in range(samples + 20)]
-        torch.manual_seed(0)
-        model = task.make()
-        bytes_ = [saved_by_block(model, task.batch(e)) for e in extents]
-        for name, make in makers.items():
-            for count in (10, 50):
-                begin = time.perf_counter()
-                scales = [max(row[b] for row in bytes_[:count]) for b in range(len(bytes_[0]))]
-                fitted = [
-                    make().fit(extents[:count], [row[b] / scales[b] for row in bytes_[:count]])
-                    for b in range(len(scales))
-                ]
-                fit_ms = (time.perf_counter() - begin) * 1e3
-                begin = time.perf_counter()
-                errors = []
-                for e, row in zip(extents[samples:], bytes_[samples:], strict=True):
-                    total = sum(f.predict([e])[0] * s for f, s in zip(fitted, scales, strict=True))
-                    errors.append(abs(total - sum(row)) / sum(row))
-                us = (time.perf_counter() - begin) * 1e6 / len(errors)
-                print(
-                    f"| {task.name} | {name} | {count} | {statistics.mean(errors):.2%} | {fit_ms:.1f} | {us:.0f} |",
-                    flush=True,
-                )
 
 
-def saved_by_block(model: nn.Module, batch: dict[str, torch.Tensor]) -> list[int]:
-    """Bytes that each block holds after its forward pass."""
-    from lowtide._adapt.memory import CpuMemory
-    from lowtide._base.blocks import find_blocks
-
-    memory = CpuMemory([])
-    levels: list[int] = []
-    handles = []
-    for block in find_blocks(model).values():
-        handles.append(block.register_forward_pre_hook(lambda *_: levels.append(-memory.level())))
-        handles.append(block.register_forward_hook(lambda *_: levels.append(memory.level())))
-    result = model(**batch)
-    for handle in handles:
-        handle.remove()
-    memory.close()
-    del result
-    return [levels[i] + levels[i + 1] for i in range(0, len(levels), 2)]
-
-
-def print_flat(batches: int) -> None:
-    """Memory of the process over many batches of 500 shapes, with updates."""
-    from lowtide._adapt.memory import CpuMemory
-
-    torch.manual_seed(0)
-    model = tasks(0.15)["tc_bert"].make()
-    optimizer = torch.optim.Adam(model.parameters())
-    chance = random.Random(0)
-    shapes = [(samples, length) for samples in range(1, 11) for length in range(10, 60)]
-    memory = CpuMemory([])
-    print("| batches | tensors MiB | process, high water MiB |\n|---|---|---|")
-    with lowtide.adapt(model, memory_budget="40MiB", optimizer=optimizer) as adapter:
-        for number in range(batches + 1):
-            if number % max(batches // 10, 1) == 0:
-                rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                print(f"| {number} | {memory.level() / MIB:.2f} | {rss:.1f} |", flush=True)
-            samples, length = chance.choice(shapes)
-            batch = {"input_ids": torch.randint(1000, (samples, length)), "labels": torch.randint(2, (samples,))}
-            model(**batch).loss.backward()
-            del batch
-            optimizer.step()
-            optimizer.zero_grad()
-        adapter.end()
-        print("\n" + ", ".join(f"{name} {value:.4g}" for name, value in adapter.stats().items()))
+def figures_of(outcome: Outcome, worst: int) -> dict[str, Any]:
+    """Of one budget: by method, and what `adapt` did. Times are shares of plain training's, if that was among them."""
+    if outcome.refused is not None:
+        return {"refused_share": outcome.refused / worst}
+    methods = outcome.methods
+    reference = methods.get("none", methods["adapt"])
+    base = reference.seconds()
+    others = [name for name in methods if name not in ("none", "adapt")]
+    learning = [not one for one in outcome.sheltered]
+    extra = methods["adapt"].seconds(learning) - reference.seconds(learning)
+    return {
+        "peak_shares": {name: made.peak / worst for name, made in methods.items()},
+        "over_budget": {name: made.over for name, made in methods.items()},
+        "times": {name: made.seconds() / base for name, made in methods.items()},
+        "gradients_that_differ": {name: made.differs for name, made in methods.items()},
+        "gains": {name: outcome.gain(name, None) for name in others},
+        "gains_after_sheltering": {name: outcome.gain(name, outcome.sheltered) for name in others},
+        "prediction_error": statistics.mean(outcome.errors) if outcome.errors else None,
+        "planning_us": statistics.median(outcome.planning_us),
+        "sheltered": sum(outcome.sheltered),
+        "sheltering_iterations": extra / (base / len(outcome.sheltered)),
+    }
 
 
-class Row(nn.Module):
-    """48 small blocks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(48))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = x + block(x)
-        return x.sum()
-
-
-def print_planning(batches: int) -> None:
-    """Microseconds from the call of a model of 48 blocks to its plan, in Python, all included."""
-    torch.manual_seed(0)
-    model = Row()
-    chance = random.Random(0)
-    with lowtide.adapt(model, memory_budget="1GiB") as adapter:
-        least = adapter.preflight(torch.rand(4, 200, 16))
-    with lowtide.adapt(model, memory_budget=int(least * 1.5)) as adapter:
-        adapter.preflight(torch.rand(4, 200, 16))
-        for _ in range(batches):
-            model(torch.rand(4, chance.randrange(50, 200), 16)).backward()
-            model.zero_grad()
-        adapter.end()
-        records = [record for record in adapter.history.records if not record.sheltered]
-        micros = sorted(record.planning_us for record in records)
-        planner = adapter._kinds.planners()[0]
-        core = []
-        for _ in range(batches):
-            extents = [4, chance.randrange(50, 200), 16]
-            begin = time.perf_counter_ns()
-            planner.plan(extents, least)
-            core.append((time.perf_counter_ns() - begin) / 1000)
-    core.sort()
-    print("| | median us | p99 us |\n|---|---|---|")
-    for name, times in (("from the call of the model to its plan", micros), ("prediction and plan", core)):
-        print(f"| {name} | {times[len(times) // 2]:.0f} | {times[len(times) * 99 // 100]:.0f} |")
+def print_task(task: Task, batches: int, shares: list[float], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """One task under all budgets; gives a row for each."""
+    bench = Bench(task, batches)
+    extents, worst = extents_of(bench), bench.worst()
+    print(f"\n## {task.name}: {batches} batches, worst case {worst / MIB:.1f} MiB\n")
+    print(", ".join(f"{name} {size:g}" for name, size in extents.items()) + "\n")
+    print(header(("budget", "method", "peak, % of worst", "over budget", "time / none", "gradients that differ")))
+    rows = []
+    for share in shares:
+        found = figures_of(bench.run(int(worst * share), methods), worst)
+        rows.append({"task": task.name, "share": share, "extents": extents, "worst_bytes": worst, **found})
+        _print_budget(share, found)
+    return rows
 
 
-def main() -> None:
-    """Prints tables in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="*", help="some of: " + ", ".join(tasks()))
+def _print_budget(share: float, found: dict[str, Any]) -> None:
+    if "refused_share" in found:
+        print(line((f"{share:.0%}", f"refused: at least {found['refused_share']:.1%}", "", "", "", "")), flush=True)
+        return
+    for name, peak in found["peak_shares"].items():
+        cells = (found["over_budget"][name], f"{found['times'][name]:.3f}", found["gradients_that_differ"][name])
+        print(line((f"{share:.0%}", name, f"{peak:.1%}", *cells)))
+    for when, gains in (("throughput of adapt", "gains"), ("after sheltering", "gains_after_sheltering")):
+        print(f"\n{when}: " + ", ".join(f"{gain:+.1%} over {name}" for name, gain in found[gains].items()), end="")
+    error = "not predicted" if found["prediction_error"] is None else f"{found['prediction_error']:.3%}"
+    print(
+        f"\npredicted peak off by {error} in the mean; from call to plan {found['planning_us']:.0f} us in the median; "
+        f"{found['sheltered']} batches sheltered, which took {found['sheltering_iterations']:.1f} iterations more\n",
+        flush=True,
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"some of {', '.join(tasks())}; all if none")
     parser.add_argument("--batches", type=int, default=500)
     parser.add_argument("--scale", type=float, default=1.0, help="of lengths and image sizes")
     parser.add_argument("--budgets", type=float, nargs="*", default=[0.4, 0.6, 0.8])
     parser.add_argument(
         "--methods", nargs="*", choices=METHODS, default=METHODS, help="adapt among them; none gives the unit of time"
     )
-    parser.add_argument("--regressors", action="store_true")
-    parser.add_argument("--flat", type=int, metavar="BATCHES")
-    parser.add_argument("--planning", action="store_true")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints a table for each task; gives a row for each budget."""
     torch.set_num_threads(1)
     known = tasks(options.scale)
-    chosen = [known[name] for name in options.tasks or known]
-    if options.regressors:
-        print_regressors(chosen)
-    elif options.flat:
-        print_flat(options.flat)
-    elif options.planning:
-        print_planning(options.batches)
-    else:
-        for task in chosen:
-            print_task(task, options.batches, options.budgets, options.methods)
-
-
-if __name__ == "__main__":
-    main()
+    rows = []
+    for name in options.tasks or known:
+        rows += print_task(known[name], options.batches, options.budgets, options.methods)
+    return rows

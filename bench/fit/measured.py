@@ -1,10 +1,10 @@
 """Predicted and measured: what `lowtide.fit` says of the zoo's small models beside steps that are run.
 
-    python bench/fit/measured.py [MODEL ...]
+    python -m bench run fit_measured [MODEL ...]
 
 Predictions are made before a step runs, with models of fake tensors and operators that run alone for their workspaces
 (`device="cpu"`): the most bytes alive in plain PyTorch, and resident bytes and arena as planned, both with parameters,
-the state of Adam and the batch. Measured are steps on CPU, eager and compiled, by `step/zoo.py`.
+the state of Adam and the batch. Measured are steps on CPU, eager and compiled, by `step_zoo`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 import lowtide
 from bench import zoo
+from bench.lib.markdown import header, line
 from bench.step import zoo as zoo_measured
 from bench.zoo.graphs import MIB
 
@@ -57,27 +59,28 @@ def compare(name: str) -> tuple[Compared, Compared]:
 def print_table(models: Sequence[str]) -> dict[str, tuple[Compared, Compared]]:
     """Prints the table and gives its rows."""
     torch.set_num_threads(1)
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    print(header(COLUMNS))
     rows = {}
     for name in models:
         rows[name] = compare(name)
         cells = [
-            f"{side.predicted / MIB:.2f} | {side.measured / MIB:.2f} | {100 * side.error:+.1f} %" for side in rows[name]
+            cell
+            for side in rows[name]
+            for cell in (f"{side.predicted / MIB:.2f}", f"{side.measured / MIB:.2f}", f"{100 * side.error:+.1f} %")
         ]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print(line((name, *cells)), flush=True)
     for kind, sides in zip(("eager", "planned"), zip(*rows.values(), strict=True), strict=True):
         print(f"\n{sum(side.near for side in sides)} of {len(sides)} {kind} peaks within {100 * NEAR:.0f} %", end="")
     print()
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = [*zoo.names(), *zoo_measured.FULL]
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(known)}; all if none")
-    print_table(parser.parse_args().models or known)
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the table; gives its rows."""
+    rows = print_table(options.models or [*zoo.names(), *zoo_measured.FULL])
+    return [{"model": name, "eager": eager, "planned": planned} for name, (eager, planned) in rows.items()]

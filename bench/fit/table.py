@@ -1,6 +1,6 @@
 """Will it fit: the zoo on a device that is not here, and the largest batch of each model there.
 
-    python bench/fit/table.py [--device L4] [--one-batch] [--size small] [MODEL ...]
+    python -m bench run fit_table [--device L4] [--one-batch] [--size small] [MODEL ...]
 
 Nothing is computed: models have no weights. Each is asked for at the first batch of the first paper that trains it,
 with Adam and fused attention, and with gradients that the step leaves behind (PyTorch) or frees (planned, as with
@@ -15,11 +15,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 import lowtide
 from bench import zoo
+from bench.lib.markdown import header, line
 from lowtide._fit.report import Planned
 
 GIB = 2**30
@@ -48,21 +50,22 @@ def print_table(
     models: Sequence[str], device: str, *, size: str = "paper", largest_batch: bool = True
 ) -> dict[str, tuple[lowtide.FitReport, float]]:
     """Prints the table; gives each report and the seconds that it took."""
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    print(header(COLUMNS))
     found = {}
     for name in models:
         begin = time.process_time()
         report = ask(name, device, size=size, largest_batch=largest_batch)
         found[name] = report, time.process_time() - begin
         cells = [f"{report.plain.reserved_bytes / GIB:.2f}", f"{report.planned.total_bytes / GIB:.2f}", _budget(report)]
-        largest = report.largest_batch
-        if largest is not None:
-            cells += map(str, (largest.plain, largest.planned, largest.budget, largest.captures))
-        else:
-            cells += ["", "", "", ""]
-        print(f"| {name} | {report.batch} | {' | '.join(cells)} | {found[name][1]:.0f} |", flush=True)
+        largest = [""] * 4 if report.largest_batch is None else _largest(report).values()
+        print(line((name, report.batch, *cells, *largest, f"{found[name][1]:.0f}")), flush=True)
     print(f"\n{sum(taken < 60 for _, taken in found.values())} of {len(found)} in under 60 s")
     return found
+
+
+def _largest(report: lowtide.FitReport) -> dict[str, int | None]:
+    """Batches, and how many captures it took to find them."""
+    return {name: getattr(report.largest_batch, name) for name in ("plain", "planned", "budget", "captures")}
 
 
 def _budget(report: lowtide.FitReport) -> str:
@@ -73,17 +76,26 @@ def _budget(report: lowtide.FitReport) -> str:
     return "no"
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(zoo.names())}; all if none")
     parser.add_argument("--device", default="L4")
     parser.add_argument("--size", choices=("paper", "small"), default="paper")
     parser.add_argument("--one-batch", action="store_true", help="do not look for the largest batch")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the table; gives its rows."""
     models = options.models or zoo.names()
-    print_table(models, options.device, size=options.size, largest_batch=not options.one_batch)
-
-
-if __name__ == "__main__":
-    main()
+    found = print_table(models, options.device, size=options.size, largest_batch=not options.one_batch)
+    return [
+        {
+            "model": name,
+            "batch": report.batch,
+            "reserved_bytes": report.plain.reserved_bytes,
+            "planned_bytes": report.planned.total_bytes,
+            "within_device": _budget(report),
+            **({} if report.largest_batch is None else {f"largest_{k}": v for k, v in _largest(report).items()}),
+            "seconds": seconds,
+        }
+        for name, (report, seconds) in found.items()
+    ]

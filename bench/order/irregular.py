@@ -1,6 +1,6 @@
 """Order on irregular networks: `best` beside program order, and a proven bound over all orders.
 
-    python bench/order/irregular.py [--ops 200] [--seeds 10] [--families nas ...] [--detail]
+    python -m bench run order_irregular [--ops 200] [--seeds 10] [--families nas ...] [--detail]
 
 Sizes are relative to the bound: 1.05 is 5 % above it. *Proven* counts the graphs whose order is proven best;
 *seconds* are those of the processor for `best`.
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import lowtide
+from bench.lib.markdown import header, line
 from bench.order.irregular_graphs import FAMILIES, make
 
 MIB = 2**20
@@ -57,10 +58,10 @@ def measure(family: str, ops: int, seed: int, *, training: bool) -> Ordered:
 def print_tables(families: Sequence[str], ops: int, seeds: int, *, detail: bool) -> list[Ordered]:
     """Prints a line for each family and pass, or for each graph; gives all rows."""
     if detail:
-        _print_row("family", "pass", "seed", "ops", "program MiB", "best", "bound", "gap", "proven", "seconds")
+        columns = ("family", "pass", "seed", "ops", "program MiB", "best", "bound", "gap", "proven", "seconds")
     else:
-        _print_row("family", "pass", "graphs", "program / bound", "best / bound", "worst", "proven", "seconds, most")
-    print(f"|{'---|' * (10 if detail else 8)}")
+        columns = ("family", "pass", "graphs", "program / bound", "best / bound", "worst", "proven", "seconds, most")
+    print(header(columns))
     rows = []
     for family in families:
         for training in (False, True):
@@ -79,35 +80,28 @@ def print_tables(families: Sequence[str], ops: int, seeds: int, *, detail: bool)
 def _print_detail(row: Ordered) -> None:
     sizes = [f"{size / MIB:.3f}" for size in (row.program_bytes, row.best_bytes, row.bound_bytes)]
     proven = "yes" if row.proven else "no"
-    _print_row(
-        row.family, row.pass_name, row.seed, row.ops, *sizes, f"{100 * row.gap:.3f} %", proven, f"{row.seconds:.3f}"
-    )
+    names = (row.family, row.pass_name, row.seed, row.ops)
+    print(line((*names, *sizes, f"{100 * row.gap:.3f} %", proven, f"{row.seconds:.3f}")), flush=True)
 
 
 def _print_group(rows: Sequence[Ordered]) -> None:
     program = statistics.geometric_mean(row.program_bytes / row.bound_bytes for row in rows)
     best = [row.best_bytes / row.bound_bytes for row in rows]
     proven = sum(row.proven for row in rows)
-    _print_row(
+    cells = (
         rows[0].family, rows[0].pass_name, len(rows), f"{program:.4f}", f"{statistics.geometric_mean(best):.4f}",
         f"{max(best):.4f}", f"{proven} of {len(rows)}", f"{max(row.seconds for row in rows):.2f}",
     )  # fmt: skip
+    print(line(cells), flush=True)
 
 
-def _print_row(*cells: object) -> None:
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def main() -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ops", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--detail", action="store_true", help="a line for each graph")
-    options = parser.parse_args()
-    print_tables(options.families, options.ops, options.seeds, detail=options.detail)
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> list[Ordered]:
+    """Prints the tables; gives a row for each graph."""
+    return print_tables(options.families, options.ops, options.seeds, detail=options.detail)

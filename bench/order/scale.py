@@ -1,6 +1,6 @@
 """Order of large graphs: steps of the zoo at batch 1, stacked and unrolled up to a million ops.
 
-    python bench/order/scale.py [--ops 10000 100000 1000000] [--shapes stacked unrolled] [--cache DIR] [MODEL ...]
+    python -m bench run order_scale [--ops 10000 100000 1000000] [--shapes stacked unrolled] [--cache DIR] [MODEL ...]
 
 *Peak* is that of the order `best` and *arena* that of the whole plan, both relative to a proven bound over all orders.
 *Plan* are seconds; *memory* is the most that a process held which read the graph and planned it.
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import lowtide
 from bench.lib.apart import ROOT, command_of
+from bench.lib.markdown import header, line
 from bench.lib.measured_run import measure
 
 GIB = 2**30
@@ -45,14 +46,14 @@ class Scaled:
         return f"{size / self.bound_bytes:.6f}"
 
 
-def run(shape: str, parts: Sequence[lowtide.Graph], ops: int, seed: int) -> Scaled:
+def planned(shape: str, parts: Sequence[lowtide.Graph], ops: int, seed: int) -> Scaled:
     """Makes a graph, and plans it in a process of its own."""
     from bench.order.grown_graphs import grow
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.json.zst"
         grow(shape, parts, ops, seed).save(path)
-        done = measure(command_of("bench.order.scale", "--plan", str(path)), cwd=ROOT)
+        done = measure(command_of("bench.order.scale", str(path)), cwd=ROOT)
     if done.code != 0:
         raise RuntimeError(f"{shape} of {ops} ops was not planned: {done.stderr}")
     return Scaled(shape, **json.loads(done.stdout), memory_bytes=done.peak_bytes)
@@ -75,11 +76,11 @@ def plan_file(path: Path) -> dict[str, float]:
 
 def print_table(shapes: Sequence[str], parts: Sequence[lowtide.Graph], sizes: Sequence[int], seed: int) -> list[Scaled]:
     """Prints the table, and gives its rows."""
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    print(header(COLUMNS))
     rows: list[Scaled] = []
     for shape in shapes:
         for ops in sizes:
-            row = run(shape, parts, ops, seed)
+            row = planned(shape, parts, ops, seed)
             last = rows[-1] if rows and rows[-1].shape == shape else None
             slope = math.log(row.plan_seconds / last.plan_seconds) / math.log(row.ops / last.ops) if last else None
             cells = (
@@ -87,29 +88,29 @@ def print_table(shapes: Sequence[str], parts: Sequence[lowtide.Graph], sizes: Se
                 f"{row.plan_seconds:.2f}", f"{row.memory_bytes / GIB:.2f}",
                 "" if slope is None else f"{slope:.2f}",
             )  # fmt: skip
-            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+            print(line(cells), flush=True)
             rows.append(row)
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
-    if sys.argv[1:2] == ["--plan"]:
-        print(json.dumps(plan_file(Path(sys.argv[2]))))
-        return
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     from bench.order.grown_graphs import SHAPES
     from bench.zoo import graphs as zoo_graphs
 
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     zoo_graphs.add_arguments(parser)
     parser.add_argument("--ops", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[Scaled]:
+    """Prints the table; gives its rows."""
+    from bench.zoo import graphs as zoo_graphs
+
     options.models = options.models or MODELS
     steps = zoo_graphs.chosen(options, [zoo_graphs.Form("fused", "dropped")])
-    print_table(options.shapes, [step.graph for step in steps if step.batch == 1], options.ops, options.seed)
+    return print_table(options.shapes, [step.graph for step in steps if step.batch == 1], options.ops, options.seed)
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(plan_file(Path(sys.argv[1]))))

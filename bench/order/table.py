@@ -1,6 +1,6 @@
 """Memory of training steps beside what others plan: the models and batches of ROAM's evaluation.
 
-    python bench/order/table.py [--slow [--seconds N]] [--optimizer sgd] [--cache DIR] [MODEL ...]
+    python -m bench run order_table [--slow [--seconds N]] [--optimizer sgd] [--cache DIR] [MODEL ...]
 
 Methods:
 
@@ -25,12 +25,14 @@ out. The optimizer updates one parameter after the other; MODeL was measured wit
 from __future__ import annotations
 
 import argparse
-import statistics
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import lowtide
+from bench.lib.markdown import header, line
+from bench.order.reductions import reduction
 from bench.zoo import graphs as zoo_graphs
 from bench.zoo.graphs import GRADIENTS, MIB, Form, Step
 from lowtide import _core
@@ -94,6 +96,16 @@ class Memory:
         return self.planned + self.resident
 
 
+@dataclass(frozen=True)
+class Refused:
+    """Why a method has no plan for a step."""
+
+    method: str
+    model: str
+    batch: int
+    refused: str
+
+
 def pytorch(step: Step) -> list[Memory]:
     """The figures of PyTorch itself, of a step that keeps its gradients."""
     eager, expandable = (_core.run_eager(step.graph, settings) for settings in ("", "expandable_segments:True"))
@@ -107,55 +119,40 @@ def pytorch(step: Step) -> list[Memory]:
     ]
 
 
-def planned(step: Step, method: Method) -> Memory | str:
-    """Of a step that drops its gradients; or why there is no such plan."""
+def planned(step: Step, method: Method) -> Memory | Refused:
+    """Of a step that drops its gradients."""
     begin = time.process_time()
     try:
         peak, arena = method.run(step.graph)
     except lowtide.LimitError as error:
-        return str(error)
+        return Refused(method.name, step.model, step.batch, str(error))
     seconds = time.process_time() - begin
     return Memory(method.name, step.model, step.batch, arena, step.graph.resident_bytes, 1 - peak / arena, seconds)
 
 
-def print_table(kept: Iterable[Step], dropped: Iterable[Step], methods: Sequence[Method]) -> list[Memory]:
+def print_table(kept: Iterable[Step], dropped: Iterable[Step], methods: Sequence[Method]) -> list[Memory | Refused]:
     """Prints the table of the same steps with gradients kept and dropped, and gives its rows."""
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
-    rows: list[Memory] = []
+    print(header(COLUMNS))
+    rows: list[Memory | Refused] = []
     for eager, step in zip(kept, dropped, strict=True):
-        tried: list[Memory | str] = [*pytorch(eager), *(planned(step, method) for method in methods)]
-        for method, made in zip((*PYTORCH, *(method.name for method in methods)), tried, strict=True):
-            cells = (made,) if isinstance(made, str) else _cells(made)
-            print(f"| {' | '.join(map(str, (step.model, step.batch, method, *cells)))} |", flush=True)
-        rows += [made for made in tried if isinstance(made, Memory)]
+        for row in itertools.chain(pytorch(eager), (planned(step, method) for method in methods)):
+            cells = (row.refused,) if isinstance(row, Refused) else _cells(row)
+            print(line((row.model, row.batch, row.method, *cells)), flush=True)
+            rows.append(row)
     return rows
 
 
-def print_reductions(rows: Sequence[Memory], ours: str) -> None:
-    """How much less ours needs than each other method, as geometric means over the steps that both have planned."""
-    print(
-        f"\n| {ours} beside | batch 1: planned | total | larger batch: planned | total |",
-        "|---|---|---|---|---|",
-        sep="\n",
-    )
-    by_step = {(row.method, row.model, row.batch): row for row in rows}
-    for method in dict.fromkeys(row.method for row in rows if row.method != ours):
-        cells = []
-        for is_one in (True, False):
-            pairs = [
-                (by_step[ours, row.model, row.batch], row)
-                for row in rows
-                if row.method == method and (row.batch == 1) == is_one
-            ]
-            for field in ("planned", "total"):
-                cells.append(_reduction([(getattr(mine, field), getattr(other, field)) for mine, other in pairs]))
-        print(f"| {method} | {' | '.join(cells)} |")
-
-
-def _reduction(pairs: Sequence[tuple[int, int]]) -> str:
-    if not pairs:
-        return ""
-    return f"{100 * (statistics.geometric_mean(mine / other for mine, other in pairs) - 1):+.1f} %"
+def print_reductions(rows: Sequence[Memory | Refused], ours: str) -> None:
+    """How much less ours needs than each other method."""
+    print()
+    print(header((f"{ours} beside", "batch 1: planned", "total", "larger batch: planned", "total")))
+    for other in dict.fromkeys(row.method for row in rows if isinstance(row, Memory) and row.method != ours):
+        cells = [
+            reduction([vars(row) for row in rows], ours, other, batch_one=batch_one, total=total)
+            for batch_one in (True, False)
+            for total in (False, True)
+        ]
+        print(line((other, *cells)))
 
 
 def _cells(made: Memory) -> tuple[str, ...]:
@@ -163,14 +160,15 @@ def _cells(made: Memory) -> tuple[str, ...]:
     return f"{made.planned / MIB:.1f}", f"{made.total / MIB:.1f}", fragmentation, f"{made.seconds:.2f}"
 
 
-def main() -> None:
-    """Prints both tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     zoo_graphs.add_arguments(parser)
     parser.add_argument("--slow", action="store_true", help="the integer programs of MODeL too")
     parser.add_argument("--seconds", type=int, default=300, help="for each of these programs")
     parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[Memory | Refused]:
+    """Prints both tables; gives the rows of the first."""
     options.models = options.models or MODELS
     forms = (Form(options.optimizer, gradients) for gradients in GRADIENTS)
     kept, dropped = (zoo_graphs.chosen(options, [form]) for form in forms)
@@ -178,7 +176,4 @@ def main() -> None:
     rows = print_table(kept, dropped, methods)
     for ours in (ORDER_ALONE, OURS):
         print_reductions(rows, ours.name)
-
-
-if __name__ == "__main__":
-    main()
+    return rows

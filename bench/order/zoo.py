@@ -1,6 +1,6 @@
 """Order: how close to a proven bound over all orders the zoo's training steps are planned, and how soon.
 
-    python bench/order/zoo.py [--optimizers adam fused foreach] [--gradients kept dropped] [--cache DIR] [MODEL ...]
+    python -m bench run order_zoo [--optimizers adam fused foreach] [--gradients kept dropped] [--cache DIR] [MODEL ...]
 
 *Program* is the peak of program order. *Order* is the arena of the best order, in which every result has bytes of its
 own; *plan* that of `lowtide.plan`, where results may be made in the bytes of operands. *Gap* is how far each is above
@@ -13,8 +13,10 @@ import argparse
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import lowtide
+from bench.lib.markdown import header, line
 from bench.zoo import graphs as zoo_graphs
 from bench.zoo.graphs import ADAMS, GRADIENTS, MIB, Form, Step
 
@@ -42,6 +44,32 @@ class Ordered:
     def slow(self) -> bool:
         return max(self.order_seconds, self.plan_seconds) > SECONDS.get(self.step.model, SECONDS_OTHERS)
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Plans in short: arena, peak and bound in bytes, and seconds."""
+        step = self.step
+        return {
+            "model": step.model,
+            "batch": step.batch,
+            "optimizer": step.form.optimizer,
+            "gradients": step.form.gradients,
+            "ops": step.graph.num_ops,
+            "program_bytes": step.graph.program_peak_bytes,
+            **{
+                f"{name}_{what}": amount
+                for name, plan, seconds in (
+                    ("order", self.order, self.order_seconds),
+                    ("plan", self.plan, self.plan_seconds),
+                )
+                for what, amount in (
+                    ("arena_bytes", plan.arena_bytes),
+                    ("peak_bytes", plan.peak_bytes),
+                    ("bound_bytes", plan.bound_bytes),
+                    ("seconds", seconds),
+                )
+            },
+        }
+
 
 def measure(steps: Iterable[Step]) -> Iterator[Ordered]:
     """Plans each twice."""
@@ -60,11 +88,11 @@ def print_tables(steps: Iterable[Step]) -> list[Ordered]:
         step = row.step
         if not rows or rows[-1].step.form != step.form:
             print(f"\nAdam: {step.form.optimizer}, gradients: {step.form.gradients}\n")
-            print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+            print(header(COLUMNS))
         cells = [step.model, step.batch, step.graph.num_ops, f"{step.graph.program_peak_bytes / MIB:.2f}"]
         for plan, seconds in ((row.order, row.order_seconds), (row.plan, row.plan_seconds)):
             cells += [f"{plan.arena_bytes / MIB:.2f}", f"{100 * plan.gap:.4f} %", f"{seconds:.3f}"]
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        print(line(cells), flush=True)
         rows.append(row)
     orders, plans = (sum(plan.peak_bytes == plan.bound_bytes for plan in made) for made in _plans(rows))
     print(f"\n{len(rows)} steps; the order of {orders} proven best, with reuse that of {plans}")
@@ -81,16 +109,13 @@ def _plans(rows: list[Ordered]) -> tuple[list[lowtide.Plan], list[lowtide.Plan]]
     return [row.order for row in rows], [row.plan for row in rows]
 
 
-def main() -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     zoo_graphs.add_arguments(parser)
     parser.add_argument("--optimizers", nargs="+", choices=ADAMS, default=ADAMS)
     parser.add_argument("--gradients", nargs="+", choices=GRADIENTS, default=GRADIENTS)
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the tables; gives their rows."""
     forms = [Form(optimizer, gradients) for gradients in options.gradients for optimizer in options.optimizers]
-    print_tables(zoo_graphs.chosen(options, forms))
-
-
-if __name__ == "__main__":
-    main()
+    return [row.figures for row in print_tables(zoo_graphs.chosen(options, forms))]

@@ -91,8 +91,8 @@ class Minimalloc:
 
     name = "minimalloc"
 
-    def __init__(self, program: str) -> None:
-        self._program = program
+    def __init__(self, program: Path) -> None:
+        self._program = str(program)
 
     def pack(self, problem: Problem, seconds: float | None, capacity: int | None = None) -> Answer:
         with _files(problem) as (path, output):
@@ -134,7 +134,7 @@ class Supermalloc:
             return _checked(problem, output, answer)
 
 
-def competitors(minimalloc: str | None) -> tuple[list[Packer], list[str]]:
+def competitors(minimalloc: Path | None) -> tuple[list[Packer], list[str]]:
     """Those that are there, and what is said of the others."""
     found: list[Packer] = []
     absent = []

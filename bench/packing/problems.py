@@ -1,6 +1,6 @@
 """Packing problems, each a pure function of a family, a number of buffers and a seed.
 
-    python bench/packing/problems.py FAMILY SIZE SEED [-o problem.csv]
+    python -m bench.packing.problems FAMILY SIZE SEED [-o problem.csv]
 
 | family  | problem                                                             | fits into                     |
 |---------|---------------------------------------------------------------------|-------------------------------|
@@ -182,7 +182,7 @@ def captured() -> tuple[Problem, ...]:
     """The lives of the buffers of captured training steps, by name."""
     steps = tuple(read(path) for path in sorted(ZOO.glob("*.csv.gz")))
     if not steps:
-        raise FileNotFoundError(f"no captured steps in {ZOO}: python bench/packing/zoo_lifetimes.py makes them")
+        raise FileNotFoundError(f"no captured steps in {ZOO}: python -m bench.packing.zoo_lifetimes makes them")
     return steps
 
 

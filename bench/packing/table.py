@@ -1,6 +1,6 @@
 """Packing: `lowtide pack` beside other packers, on hard problems, fresh ones, traces, and problems of up to a million.
 
-    python bench/packing/table.py --minimalloc PROGRAM --traces DIRECTORY [--json FILE] [SECTION ...]
+    python -m bench run packing_table [--minimalloc PROGRAM] [--traces DIRECTORY] [SECTION ...]
 
 | section     | asks                                                                                          |
 |-------------|-----------------------------------------------------------------------------------------------|
@@ -9,7 +9,6 @@
 | prove       | how far from proven the best arena of the 11 is, without a capacity, after 60 s               |
 | traces      | how close to the bound the arena of each CSV file in a directory is                           |
 | scale       | the same for problems of 10,000, 100,000 and a million buffers; the worst of ten              |
-| zoo         | the same for the steps of the zoo                                                             |
 
 Other packers are measured where they are there: minimalloc as a program, omnimalloc where it can be imported. All
 answers are checked (check.py); one that is wrong is shown as such, and the exit code is then 1. Time limits
@@ -19,9 +18,7 @@ are of processor time, so that a busy machine changes no answer. Ours runs on on
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import json
 import math
 import os
 import shutil
@@ -29,8 +26,9 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from bench.lib.markdown import header, line
 from bench.packing.packers import Answer, Lowtide, Packer, competitors
 from bench.packing.problems import Problem, make, read
 
@@ -54,31 +52,27 @@ class Sizes:
     scale: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     seeds: int = 10
     scale_seconds: float | None = None  # the work that is the program's default
-    models: tuple[str, ...] = ()  # of the zoo; all if none is named
 
 
-QUICK = Sizes("CK", 2, 1, 20, 6, 1, 1, (1_000, 4_000), 2, 0.1, ("alexnet",))
+QUICK = Sizes("CK", 2, 1, 20, 6, 1, 1, (1_000, 4_000), 2, 0.1)
 
 
 class Bench:
-    """One run: prints tables, and logs every single answer."""
+    """One run: prints tables, and keeps every single answer."""
 
-    def __init__(
-        self, sizes: Sizes, ours: Packer, others: Sequence[Packer], traces: Path | None, log: TextIO | None
-    ) -> None:
+    def __init__(self, sizes: Sizes, ours: Packer, others: Sequence[Packer], traces: Path | None) -> None:
         self._sizes = sizes
         self._ours = ours
         self._others = others
         self._traces = traces
-        self._log = log
+        self.answers: list[dict[str, Any]] = []
         self.wrong: list[str] = []
 
     def challenging(self) -> None:
         sizes = self._sizes
         print(f"Each at a capacity of {CAPACITY}; CPU s / packing s, medians of {sizes.repeats}. Ours is the median")
         print(f"of {sizes.permutations} permutations of the input, the worst any single run of these.\n")
-        _print_row("", "buffers", "lowtide", "worst", *(other.name for other in self._others))
-        _print_rule(4 + len(self._others))
+        print(header(("", "buffers", "lowtide", "worst", *(other.name for other in self._others))))
         totals = {packer.name: [0.0, 0.0] for packer in self._packers()}
         for name in sizes.names:
             problem = self._hard(name)
@@ -98,8 +92,7 @@ class Bench:
             _print_row(name, len(problem), *cells)
         ours = totals[self._ours.name]
         print("\nSums of the medians, and ours as a share of them:\n")
-        _print_row("", "CPU s", "packing s", "ours / CPU s", "ours / packing s")
-        _print_rule(5)
+        print(header(("", "CPU s", "packing s", "ours / CPU s", "ours / packing s")))
         for name, (cpu, packing) in totals.items():
             _print_row(name, f"{cpu:.3f}", f"{packing:.3f}", f"{ours[0] / cpu:.5f}", f"{ours[1] / packing:.5f}")
 
@@ -111,10 +104,8 @@ class Bench:
         print("CPU s. Open: nobody packed it, and it is not known to fit.\n")
         minimalloc = [other for other in self._others if other.name == "minimalloc"]
         packers = [self._ours, *minimalloc]
-        _print_row(
-            "family", "problems", *(f"{p.name}{what}" for p in packers for what in ("", ", median CPU s")), "open"
-        )
-        _print_rule(3 + 2 * len(packers))
+        columns = [f"{packer.name}{what}" for packer in packers for what in ("", ", median CPU s")]
+        print(header(("family", "problems", *columns, "open")))
         lists: dict[str, list[str]] = {f"not packed by {packer.name}": [] for packer in packers} | {"open": []}
         for k, (family, (smallest, largest)) in enumerate(FRESH.items()):
             count = len(range(k, sizes.fresh, len(FRESH)))
@@ -142,8 +133,7 @@ class Bench:
     def prove(self) -> None:
         seconds = self._sizes.prove_seconds
         print(f"Ours, without a capacity and with work of about {seconds} s.\n")
-        _print_row("", "most alive", "bound", "arena", "gap", "CPU s")
-        _print_rule(6)
+        print(header(("", "most alive", "bound", "arena", "gap", "CPU s")))
         proven = 0
         for name in self._sizes.names:
             problem = self._hard(name)
@@ -163,8 +153,7 @@ class Bench:
             print("absent: --traces DIRECTORY")
             return
         print("Ours, with the work that is its default.\n")
-        _print_row("trace", "buffers", "arena / bound", "seconds", "CPU s", "peak MiB")
-        _print_rule(6)
+        print(header(("trace", "buffers", "arena / bound", "seconds", "CPU s", "peak MiB")))
         for path in sorted(self._traces.glob("*.csv")):
             problem = read(path)
             answer = self._pack("traces", self._ours, problem, None)
@@ -178,8 +167,7 @@ class Bench:
         work = "that is its default" if sizes.scale_seconds is None else f"of about {sizes.scale_seconds} s"
         print(f"Ours, with the work {work}: the worst of {sizes.seeds} seeds in each column. Slope: the power of the")
         print("size by which the seconds grew from the row above.\n")
-        _print_row("family", "buffers", "arena / bound", "at the bound", "seconds", "CPU s", "peak MiB", "slope")
-        _print_rule(8)
+        print(header(("family", "buffers", "arena / bound", "at the bound", "seconds", "CPU s", "peak MiB", "slope")))
         above = []
         for family in ("tiled", "random"):
             last: tuple[int, float] | None = None
@@ -202,13 +190,6 @@ class Bench:
                 )  # fmt: skip
         print(f"\nabove the bound: {', '.join(above) or 'none'}")
 
-    def zoo(self) -> None:
-        from bench.packing import zoo as zoo_packing  # needs PyTorch, which no other section does
-        from bench.zoo.graphs import Form, steps
-
-        for row in zoo_packing.print_table(steps(self._sizes.models, [Form()])):
-            self._keep({"section": "zoo", **dataclasses.asdict(row)})
-
     def _packers(self) -> list[Packer]:
         return [self._ours, *self._others]
 
@@ -224,12 +205,9 @@ class Bench:
         if answer.wrong:
             self.wrong.append(f"{packer.name} on {problem.name}: {answer.verdict}")
         record = {"section": section, "packer": packer.name, "problem": problem.name, "buffers": len(problem)}
-        self._keep(record | {"most_alive": problem.bound, "capacity": capacity} | dataclasses.asdict(answer))
+        record |= {"most_alive": problem.bound, "capacity": capacity} | dataclasses.asdict(answer)
+        self.answers.append(record)
         return answer
-
-    def _keep(self, record: dict[str, Any]) -> None:
-        if self._log is not None:
-            print(json.dumps(record), file=self._log, flush=True)
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
@@ -238,16 +216,11 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "prove": Bench.prove,
     "traces": Bench.traces,
     "scale": Bench.scale,
-    "zoo": Bench.zoo,
 }
 
 
 def _print_row(*cells: object) -> None:
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def _print_rule(columns: int) -> None:
-    print("|" + "---|" * columns, flush=True)
+    print(line(cells), flush=True)
 
 
 def _median_text(times: Iterable[float]) -> str:
@@ -277,44 +250,36 @@ def _sizes(options: argparse.Namespace) -> Sizes:
     return dataclasses.replace(QUICK if options.quick else Sizes(), **given)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the tables; 1 if an answer was wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all if none is named"
     )
-    parser.add_argument("--minimalloc", metavar="PROGRAM", help="minimalloc's program")
-    parser.add_argument("--lowtide", metavar="PROGRAM", help="our program, if it is not the one on the path")
+    parser.add_argument("--minimalloc", metavar="PROGRAM", type=Path, help="minimalloc's program")
+    parser.add_argument("--lowtide", metavar="PROGRAM", type=Path, help="our program, if it is not the one on the path")
     parser.add_argument("--traces", metavar="DIRECTORY", type=Path, help="CSV files for the section traces")
-    parser.add_argument(
-        "--json", metavar="FILE", type=Path, help="write every single answer here, an object a line, as they come"
-    )
     parser.add_argument("--quick", action="store_true", help="only a trial, of seconds")
-    sizes = parser.add_argument_group("how much is measured")
     for field in dataclasses.fields(Sizes):
         if isinstance(field.default, int | float | str):
-            sizes.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), metavar="N")
-    sizes.add_argument("--scale", type=int, nargs="+", metavar="N")
-    options = parser.parse_args(arguments)
+            parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), metavar="N")
+    parser.add_argument("--scale", type=int, nargs="+", metavar="N")
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the tables; gives every single answer. Raises if one was wrong."""
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
-        parser.error(f"no such section: {', '.join(sorted(unknown))}")
+        raise SystemExit(f"expected sections of {', '.join(SECTIONS)}; got {', '.join(sorted(unknown))}")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    program = options.lowtide or shutil.which("lowtide", path=path)
+    program = shutil.which(options.lowtide or "lowtide", path=path)
     if program is None:
-        parser.error("the program lowtide is not on the path: --lowtide PROGRAM")
+        raise SystemExit("the program lowtide is not on the path: --lowtide PROGRAM")
     others, absent = competitors(options.minimalloc)
     for text in absent:
         print(text)
-    with options.json.open("w") if options.json else contextlib.nullcontext() as log:
-        bench = Bench(_sizes(options), Lowtide(program), others, options.traces, log)
-        for name in options.sections or SECTIONS:
-            print(f"\n## {name}\n")
-            SECTIONS[name](bench)
-    for text in bench.wrong:
-        print(f"\n{text}")
-    return 1 if bench.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    bench = Bench(_sizes(options), Lowtide(program), others, options.traces)
+    for name in options.sections or SECTIONS:
+        print(f"\n## {name}\n")
+        SECTIONS[name](bench)
+    if bench.wrong:
+        raise SystemExit("\n".join(bench.wrong))
+    return bench.answers

@@ -1,6 +1,6 @@
 """Packing: how close the arena comes to the most bytes alive, in program order, for every model of the zoo.
 
-python bench/packing/zoo.py [--cache DIR] [MODEL ...]
+python -m bench run packing_zoo [--cache DIR] [MODEL ...]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import lowtide
+from bench.lib.markdown import header, line
 from bench.zoo import graphs as zoo_graphs
 from bench.zoo.graphs import MIB, Form, Step
 
@@ -45,27 +46,21 @@ def measure(steps: Iterable[Step]) -> Iterator[Packed]:
 
 def print_table(steps: Iterable[Step]) -> list[Packed]:
     """Prints the table of these steps, and gives its rows."""
-    print("| model | batch | ops | peak MiB | fragmentation | layout | seconds |")
-    print("|---|---|---|---|---|---|---|")
+    print(header(("model", "batch", "ops", "peak MiB", "fragmentation", "layout", "seconds")))
     rows = []
     for row in measure(steps):
-        print(
-            f"| {row.model} | {row.batch} | {row.ops} | {row.peak_bytes / MIB:.1f} "
-            f"| {row.fragmentation} | {row.layout} | {row.seconds:.2f} |",
-            flush=True,
-        )
+        peak, seconds = f"{row.peak_bytes / MIB:.1f}", f"{row.seconds:.2f}"
+        print(line((row.model, row.batch, row.ops, peak, row.fragmentation, row.layout, seconds)), flush=True)
         rows.append(row)
     open_gaps = [f"{row.model} at {row.batch}" for row in rows if row.fragmentation != "0.00 %"]
     print(f"\nnot at the peak: {', '.join(open_gaps) or 'none'}")
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     zoo_graphs.add_arguments(parser)
-    print_table(zoo_graphs.chosen(parser.parse_args(), [Form()]))
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> list[Packed]:
+    """Prints the table; gives its rows."""
+    return print_table(zoo_graphs.chosen(options, [Form()]))

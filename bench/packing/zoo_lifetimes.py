@@ -1,6 +1,6 @@
 """The lives and sizes of the planned buffers of some training steps of the zoo, as files for problems.py.
 
-python bench/packing/zoo_lifetimes.py
+python -m bench.packing.zoo_lifetimes
 
 Steps are in program order, sizes rounded up to the 64 bytes that a plan aligns them to.
 """

@@ -1,6 +1,6 @@
 """Eager loops from one arena, against PyTorch's own allocators: the experiments of Sekiyama et al. 2018.
 
-    python bench/replay/table.py [--quick] [--full] [memory] [time] [step] [capacity]
+    python -m bench run replay_table [--quick] [--full] [memory] [time] [step] [capacity]
 
 `memory`: the arena beside the most bytes alive, what their best-fit heuristic needs, and what PyTorch's caching
 allocator for CUDA (simulated) reserves for the same requests. `time`: nanoseconds for a request and its release, by
@@ -32,6 +32,7 @@ import torch
 import lowtide
 from bench import zoo
 from bench.lib.apart import ROOT, command_of
+from bench.lib.markdown import header, line
 from bench.zoo.graphs import MIB
 from lowtide import _core, _torch
 from lowtide._replay.profiles import Packed
@@ -39,6 +40,7 @@ from lowtide._replay.profiles import Packed
 MODELS = (
     "alexnet", "googlenet", "resnet50", "inception_resnet_v2", "bert_base", "gpt2", "t5_base", "lstm_seq2seq"
 )  # fmt: skip
+TABLES = ("memory", "time", "step", "capacity")
 BATCH = 8
 FULL = {  # batch, and side or length
     "alexnet": (32, 224), "googlenet": (8, 224), "resnet50": (8, 224), "inception_resnet_v2": (2, 299),
@@ -93,28 +95,35 @@ def resident_bytes(job: zoo.Job) -> int:
     return sum(t.nbytes for t in held) + 2 * sum(p.nbytes for p in job.model.parameters() if p.requires_grad)
 
 
-def print_memory(models: Sequence[str], build: Callable[[str], zoo.Job]) -> list[Packed]:
+def print_memory(models: Sequence[str], build: Callable[[str], zoo.Job]) -> list[dict[str, Any]]:
     """The table; gives its rows."""
-    print(
-        "| model | | requests | most alive MiB | arena | fragmentation | best fit | pool | arena / pool | ms to pack |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    rows = []
+    columns = ("model", "", "requests", "most alive MiB", "arena", "fragmentation", "best fit", "pool", "arena / pool")
+    print(header((*columns, "ms to pack")))
+    rows: list[dict[str, Any]] = []
     for name in models:
         for what, loop in (("training", training), ("inference", inference)):
             packed = packed_of(loop(build(name)))
             heuristic = Packed.pack(packed.recording, algorithm="skyline")
-            rows.append(packed)
-            print(
-                f"| {name} | {what} | {len(packed.recording)} | {packed.peak_bytes / MIB:.2f} "
-                f"| {packed.arena_bytes / MIB:.2f}{'' if is_proven(packed) else ' (not proven)'} "
-                f"| {100 * (1 - packed.peak_bytes / packed.arena_bytes):.2f} % "
-                f"| {heuristic.arena_bytes / MIB:.2f} | {packed.pooled_bytes / MIB:.2f} "
-                f"| {packed.arena_bytes / packed.pooled_bytes:.2f} | {1e3 * packed.seconds:.0f} |",
-                flush=True,
-            )
-    proven = sum(is_proven(packed) for packed in rows)
-    print(f"\n{proven} of {len(rows)} arenas are the smallest there are.\n")
+            row = {
+                "model": name,
+                "loop": what,
+                "requests": len(packed.recording),
+                "peak_bytes": packed.peak_bytes,
+                "arena_bytes": packed.arena_bytes,
+                "proven": is_proven(packed),
+                "best_fit_bytes": heuristic.arena_bytes,
+                "pool_bytes": packed.pooled_bytes,
+                "packing_seconds": packed.seconds,
+            }
+            rows.append(row)
+            alive, arena, best_fit, pool = (row[f"{k}_bytes"] / MIB for k in ("peak", "arena", "best_fit", "pool"))
+            cells = (
+                name, what, row["requests"], f"{alive:.2f}", f"{arena:.2f}{'' if row['proven'] else ' (not proven)'}",
+                f"{100 * (1 - alive / arena):.2f} %", f"{best_fit:.2f}", f"{pool:.2f}", f"{arena / pool:.2f}",
+                f"{1e3 * packed.seconds:.0f}",
+            )  # fmt: skip
+            print(line(cells), flush=True)
+    print(f"\n{sum(row['proven'] for row in rows)} of {len(rows)} arenas are the smallest there are.\n")
     return rows
 
 
@@ -143,13 +152,15 @@ def of_sizes(packed: Packed, least: int, most: int) -> Packed | None:
 class Nanos:
     """Of a request and its release."""
 
+    model: str
+    sizes: str
     requests: int
     ordinary: float
     pool: float
     replayed: float
 
 
-def nanos_of(packed: Packed, rounds: int) -> Nanos:
+def nanos_of(model: str, sizes: str, packed: Packed, rounds: int) -> Nanos:
     """Medians; all three take turns."""
     native = _torch.eager_replay()
     native.start()
@@ -162,13 +173,12 @@ def nanos_of(packed: Packed, rounds: int) -> Nanos:
     native.stop()
     count = len(packed.recording)
     ordinary, pooled, replayed = (median(column) / count for column in zip(*taken, strict=True))
-    return Nanos(count, ordinary, pooled, replayed)
+    return Nanos(model, sizes, count, ordinary, pooled, replayed)
 
 
-def print_time(models: Sequence[str], rounds: int) -> list[tuple[str, Nanos]]:
+def print_time(models: Sequence[str], rounds: int) -> list[Nanos]:
     """The table; gives its rows."""
-    print("| model | size | requests | PyTorch ns | pool ns | arena ns | arena / PyTorch |")
-    print("|---|---|---|---|---|---|---|")
+    print(header(("model", "size", "requests", "PyTorch ns", "pool ns", "arena ns", "arena / PyTorch")))
     rows = []
     for name in models:
         whole = packed_of(training(build(name)))
@@ -177,13 +187,10 @@ def print_time(models: Sequence[str], rounds: int) -> list[tuple[str, Nanos]]:
         for label, packed in parts:
             if packed is None:
                 continue
-            nanos = nanos_of(packed, rounds)
-            rows.append((label, nanos))
-            print(
-                f"| {name} | {label} | {nanos.requests} | {nanos.ordinary:.0f} | {nanos.pool:.0f} "
-                f"| {nanos.replayed:.0f} | {nanos.replayed / nanos.ordinary:.2f} |",
-                flush=True,
-            )
+            nanos = nanos_of(name, label, packed, rounds)
+            rows.append(nanos)
+            times = [f"{taken:.0f}" for taken in (nanos.ordinary, nanos.pool, nanos.replayed)]
+            print(line((name, label, nanos.requests, *times, f"{nanos.replayed / nanos.ordinary:.2f}")), flush=True)
     print()
     return rows
 
@@ -210,7 +217,7 @@ def timed_apart(name: str, batches: tuple[int, int], steps: int) -> tuple[float,
     with contextlib.ExitStack() as stack:
         sides = []
         for side, batch in zip(("plain", "replayed"), batches, strict=True):
-            command = command_of("bench.replay.table", "--side", name, side, str(batch))
+            command = command_of("bench.replay.table", name, side, str(batch))
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             sides.append(stack.enter_context(subprocess.Popen(command, cwd=ROOT, text=True, **pipes)))
         for _ in range(steps):
@@ -222,17 +229,16 @@ def timed_apart(name: str, batches: tuple[int, int], steps: int) -> tuple[float,
     return median(taken[0]), median(taken[1])
 
 
-def print_steps(models: Sequence[str], steps: int) -> list[float]:
-    """The table; gives the ratios."""
-    print("| model | plain ms | replayed ms | replayed / plain |")
-    print("|---|---|---|---|")
-    ratios = []
+def print_steps(models: Sequence[str], steps: int) -> list[dict[str, Any]]:
+    """The table; gives its rows."""
+    print(header(("model", "plain ms", "replayed ms", "replayed / plain")))
+    rows = []
     for name in models:
-        plain, replayed = timed_apart(name, (BATCH, BATCH), steps)
-        ratios.append(replayed / plain)
-        print(f"| {name} | {1e3 * plain:.2f} | {1e3 * replayed:.2f} | {ratios[-1]:.3f} |", flush=True)
+        plain, replayed = (1e3 * seconds for seconds in timed_apart(name, (BATCH, BATCH), steps))
+        rows.append({"model": name, "plain_ms": plain, "replayed_ms": replayed})
+        print(line((name, f"{plain:.2f}", f"{replayed:.2f}", f"{replayed / plain:.3f}")), flush=True)
     print()
-    return ratios
+    return rows
 
 
 def needs(name: str, batch: int) -> tuple[int, int]:
@@ -255,11 +261,11 @@ def largest_batch(fits: Callable[[int], bool], known: int) -> int:
     return low
 
 
-def print_capacity(models: Sequence[str], steps: int) -> list[tuple[int, int]]:
-    """The table; gives the batches."""
-    print("| model | capacity MiB | largest batch, pool | arena | samples/s, plain | replayed | replayed / plain |")
-    print("|---|---|---|---|---|---|---|")
-    found = []
+def print_capacity(models: Sequence[str], steps: int) -> list[dict[str, Any]]:
+    """The table; gives its rows."""
+    columns = ("model", "capacity MiB", "largest batch, pool", "arena", "samples/s, plain", "replayed")
+    print(header((*columns, "replayed / plain")))
+    rows = []
     for name in models:
         need = cache(partial(needs, name))
         capacity = need(BATCH)[0]
@@ -267,42 +273,45 @@ def print_capacity(models: Sequence[str], steps: int) -> list[tuple[int, int]]:
         def fits(batch: int, side: int, need: Any = need, capacity: int = capacity) -> bool:
             return need(batch)[side] <= capacity
 
-        pooled, planned = (largest_batch(partial(fits, side=side), BATCH) for side in (0, 1))
-        found.append((pooled, planned))
-        seconds = timed_apart(name, (pooled, planned), steps)
-        plain, replayed = pooled / seconds[0], planned / seconds[1]
-        print(
-            f"| {name} | {capacity / MIB:.1f} | {pooled} | {planned} | {plain:.0f} | {replayed:.0f} "
-            f"| {replayed / plain:.2f} |",
-            flush=True,
+        batches = tuple(largest_batch(partial(fits, side=side), BATCH) for side in (0, 1))
+        seconds = timed_apart(name, batches, steps)
+        plain, replayed = (batch / taken for batch, taken in zip(batches, seconds, strict=True))
+        rows.append(
+            {
+                "model": name,
+                "capacity_bytes": capacity,
+                "pool_batch": batches[0],
+                "arena_batch": batches[1],
+                "plain_samples": plain,
+                "replayed_samples": replayed,
+            }
         )
+        speeds = (f"{plain:.0f}", f"{replayed:.0f}", f"{replayed / plain:.2f}")
+        print(line((name, f"{capacity / MIB:.1f}", *batches, *speeds)), flush=True)
     print()
-    return found
+    return rows
 
 
-def main() -> None:
-    """Prints the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", help="memory, time, step, capacity; all unless named")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all unless named")
     parser.add_argument("--quick", action="store_true", help="two models, few steps: does it run?")
     parser.add_argument("--full", action="store_true", help="memory of the models in their published sizes")
     parser.add_argument("--models", nargs="*", default=MODELS)
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Prints the tables; gives their rows."""
     models = options.models[:2] if options.quick else options.models
     steps, rounds = (3, 1) if options.quick else (60, 5)
-    tables: dict[str, Callable[[], object]] = {
+    tables: dict[str, Callable[[], Any]] = {
         "memory": lambda: print_memory(models, build_full if options.full else build),
         "time": lambda: print_time(models, rounds),
         "step": lambda: print_steps(models, steps),
         "capacity": lambda: print_capacity(models, steps),
     }
     torch.set_num_threads(1)
-    for name in options.tables or tables:
-        tables[name]()
+    return {name: tables[name]() for name in options.tables or TABLES}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--side"]:
-        serve_steps(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    else:
-        main()
+    serve_steps(sys.argv[1], sys.argv[2], int(sys.argv[3]))

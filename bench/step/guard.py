@@ -2,7 +2,7 @@
 
 Two copies of each model train in one process, turn by turn: one plain, one with `LOWTIDE_GUARD=1`. Figures are medians.
 
-    python bench/step/guard.py [MODEL ...]
+    python -m bench run step_guard [MODEL ...]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 
 import lowtide
 from bench import zoo
+from bench.lib.markdown import header, line
 from bench.lib.models import bert, plain_step, tokens
 from bench.step.time import WARM_STEPS, timed
 
@@ -53,21 +54,18 @@ def compare(name: str, steps: int = 15) -> tuple[float, float]:
     return plain, guarded
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", default=[*zoo.names(), LARGER], metavar="MODEL")
-    options = parser.parse_args()
-    os.environ.setdefault("LOWTIDE_QUIET", "1")
-    ratios = []
-    print("| model | plain ms | guarded ms | guarded / plain |")
-    print("|---|---|---|---|")
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the table; gives its rows."""
+    print(header(("model", "plain ms", "guarded ms", "guarded / plain")))
+    rows: list[dict[str, Any]] = []
     for name in options.models:
         plain, guarded = compare(name)
-        ratios.append(guarded / plain)
-        print(f"| {name} | {plain:.2f} | {guarded:.2f} | {ratios[-1]:.2f} |", flush=True)
+        rows.append({"model": name, "plain_ms": plain, "guarded_ms": guarded})
+        print(line((name, f"{plain:.2f}", f"{guarded:.2f}", f"{guarded / plain:.2f}")), flush=True)
+    ratios = [row["guarded_ms"] / row["plain_ms"] for row in rows]
     print(f"\nmedian {median(ratios):.2f}, highest {max(ratios):.2f}")
-
-
-if __name__ == "__main__":
-    main()
+    return rows

@@ -3,13 +3,12 @@
 A BERT of 4 layers on 8 x 128 tokens, and a small step whose function makes ten tensor calls itself. A row has medians
 of calls, without those that audit; the live part is what a call takes outside of `CapturedStep.run`, and its limit.
 
-    python bench/step/live.py [--quick]
+    python -m bench run step_live [--quick]
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 import lowtide
+from bench.lib.markdown import header, line
 from bench.lib.models import bert, plain_step, tokens
 from lowtide._step.captured_step import CapturedStep
 
@@ -30,14 +30,14 @@ WARM_CALLS = 5
 
 @dataclass(frozen=True)
 class Live:
-    """Medians in milliseconds."""
+    """Medians."""
 
-    call: float
-    live: float
+    call_ms: float
+    live_ms: float
 
     @property
     def share(self) -> float:
-        return self.live / self.call
+        return self.live_ms / self.call_ms
 
 
 def measure(step: Callable[..., Any], batch: Any, calls: int) -> Live:
@@ -91,22 +91,19 @@ def ten_calls() -> tuple[Callable[..., Any], Any]:
     return lowtide.compile(train, model=model, optimizer=optimizer), torch.randn(8, 16)
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="few calls: does it run?")
-    options = parser.parse_args()
-    os.environ.setdefault("LOWTIDE_QUIET", "1")
+
+
+def run(options: argparse.Namespace) -> dict[str, Live]:
+    """Prints the table; gives its rows."""
     torch.set_num_threads(1)
-    print("| step | call ms | live ms | live / call | limit |")
-    print("|---|---|---|---|---|")
+    print(header(("step", "call ms", "live ms", "live / call", "limit")))
+    rows = {}
     for name, make, calls, limit in (
         ("BERT 8 x 128", bert_step, 30, f"{SHARE_LIMIT:.0%} of the call"),
         ("ten calls", ten_calls, 1000, f"{TEN_CALLS_LIMIT_MS:.1f} ms"),
     ):
-        found = measure(*make(), 5 if options.quick else calls)
-        print(f"| {name} | {found.call:.2f} | {found.live:.2f} | {found.share:.1%} | {limit} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        found = rows[name] = measure(*make(), 5 if options.quick else calls)
+        print(line((name, f"{found.call_ms:.2f}", f"{found.live_ms:.2f}", f"{found.share:.1%}", limit)), flush=True)
+    return rows

@@ -4,23 +4,27 @@ Each side trains in a process of its own under `lowtide.measure()`, entered befo
 optimizer state, gradients, batch, activations, temporaries and arena all count, and so does what Lowtide allocates to
 capture and to profile. The figure is the highest that was reached in five steps of Adam, on one thread.
 
-    python bench/step/memory.py
+    python -m bench run step_memory [MODEL ...]
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import torch
 
 import lowtide
 from bench.lib.apart import ROOT, command_of
+from bench.lib.markdown import header, line
 from bench.lib.models import MODELS, OPTIMIZERS, plain_step
+from bench.page.step_memory import COLUMNS, cells
 
-SIDES = ("eager", "planned", "planned, keep_grads=False")
+SIDES = ("eager", "planned", "without_grads")  # the last: planned, with keep_grads=False
 STEPS = 5
 
 
@@ -37,7 +41,7 @@ def train(name: str, side: str) -> int:
                 step,
                 model=model,
                 optimizer=optimizer,
-                keep_grads=False if "keep_grads" in side else None,
+                keep_grads=False if side == "without_grads" else None,
                 on_unsupported="raise",
             )
         batch = make_batch()
@@ -52,24 +56,22 @@ def train_apart(name: str, side: str) -> int:
     return int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 
-def main() -> None:
-    """Prints the table."""
-    print("| model | eager MiB | planned MiB | planned / eager | with keep_grads=False | planned / eager |")
-    print("|---|---|---|---|---|---|")
-    for name in MODELS:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(MODELS)}; all if none")
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the table; gives its rows."""
+    print(header(COLUMNS))
+    rows: list[dict[str, Any]] = []
+    for name in options.models or MODELS:
         with tempfile.TemporaryDirectory() as cache:
             os.environ["LOWTIDE_CACHE_DIR"] = cache
-            eager, planned, freed = (train_apart(name, side) / 2**20 for side in SIDES)
-        print(
-            f"| {name} | {eager:.1f} | {planned:.1f} | {planned / eager:.2f} | {freed:.1f} | {freed / eager:.2f} |",
-            flush=True,
-        )
+            peaks = {f"{side}_bytes": train_apart(name, side) for side in SIDES}
+        rows.append({"model": name, **peaks})
+        print(line(cells(rows[-1])), flush=True)
+    return rows
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("LOWTIDE_QUIET", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if len(sys.argv) == 3:
-        print(train(sys.argv[1], sys.argv[2]))
-    else:
-        main()
+    print(train(sys.argv[1], sys.argv[2]))

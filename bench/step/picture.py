@@ -1,6 +1,6 @@
 """The picture of the README: the memory of one training step over time, eager and planned.
 
-    python bench/step/picture.py
+    python -m bench run step_picture
 
 The step is that of examples/gpt2.py, at its own batch. It is captured without weights, so nothing is computed. Times
 are those of an A100's roofline. Each curve is drawn from a plan that `lowtide.verify` has accepted: what is alive at
@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import lowtide
 from bench.lib.apart import ROOT
 from bench.lib.graph_file import GraphFile
+from bench.page.picture import table
 
 GIB = 2**30
 BUDGET = "60%"
@@ -161,26 +162,19 @@ def drawn(curves: list[Curve], resident: int, caption: str, theme: str) -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
-def main() -> None:
-    """Writes both files."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, help="another batch than the example's")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "assets")
-    asked = parser.parse_args()
-    graph, batch = captured(asked.batch)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Writes both files; gives what they show."""
+    graph, batch = captured(options.batch)
     curves = curves_of(graph)
     caption = f"Memory over one training step of GPT-2, batch {batch} x 1024, AdamW"
-    asked.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     for theme in THEMES:
-        (asked.folder / f"step-{theme}.svg").write_text(drawn(curves, graph.resident_bytes, caption, theme))
-    print("| | peak GiB | of eager | milliseconds | of eager |")
-    print("|---|---|---|---|---|")
-    for curve in curves:
-        print(
-            f"| {curve.name} | {curve.peak / GIB:.2f} | {100 * curve.peak / curves[0].peak:.0f} % "
-            f"| {curve.end / 1e6:.1f} | {100 * curve.end / curves[0].end:.1f} % |"
-        )
-
-
-if __name__ == "__main__":
-    main()
+        (options.folder / f"step-{theme}.svg").write_text(drawn(curves, graph.resident_bytes, caption, theme))
+    shown = [{"name": curve.name, "peak_bytes": curve.peak, "time_ns": curve.end} for curve in curves]
+    print(table(shown))
+    return {"batch": batch, "resident_bytes": graph.resident_bytes, "curves": shown}

@@ -1,6 +1,6 @@
 """Predicted time: what a plan says that a step takes, and what it takes.
 
-    python bench/step/prediction.py [--quick] [--wall] [--weight-decay X] [MODEL ...]
+    python -m bench run step_prediction [--quick] [--wall] [--weight-decay X] [MODEL ...]
 
 The time of a plan is the sum of its operators' times. Before the first step these were taken *alone*, on scratch
 memory; in the first steps they *settle* to what the operators take there, and what the step takes *outside* of them
@@ -31,6 +31,7 @@ from torch import nn
 
 import lowtide
 from bench import zoo
+from bench.lib.markdown import header
 from bench.lib.models import bert, gpt2, plain_step, tokens
 from bench.step import zoo as zoo_measured
 from bench.zoo.graphs import zeroed_after
@@ -43,6 +44,7 @@ STEPS = 6  # that count, in a capture
 WARM_STEPS = 7  # until times have settled
 QUICK = ("alexnet", "bert_base")
 LARGER = {"bert_8x128": (bert, 8, 128), "gpt2_8x256": (gpt2, 8, 256)}  # four layers of width 256; batch and length
+KNOWN = (*zoo.names(), *LARGER, *zoo_measured.FULL)
 COLUMNS = (
     "model",
     "ops",
@@ -166,7 +168,7 @@ def no_profiles() -> Iterator[None]:
 def print_table(names: Sequence[str], **options: Any) -> list[Prediction]:
     """Prints the table and gives its rows; options are those of `predict`."""
     torch.set_num_threads(1)
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    print(header(COLUMNS))
     rows = []
     for name in names:
         row = predict(name, **options)
@@ -183,23 +185,18 @@ def print_table(names: Sequence[str], **options: Any) -> list[Prediction]:
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
-    known = [*zoo.names(), *LARGER, *zoo_measured.FULL]
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(known)}; all if none")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(KNOWN)}; all if none")
     parser.add_argument("--quick", action="store_true", help="two models, two rounds: does it run?")
     parser.add_argument("--wall", action="store_true", help="measure steps by the clock on the wall, not in CPU time")
     parser.add_argument("--weight-decay", type=float, default=0.0, metavar="X", help="of Adam")
-    options = parser.parse_args()
-    os.environ.setdefault("LOWTIDE_QUIET", "1")
-    print_table(
-        options.models or (QUICK if options.quick else known),
+
+
+def run(options: argparse.Namespace) -> list[Prediction]:
+    """Prints the table; gives its rows."""
+    return print_table(
+        options.models or (QUICK if options.quick else KNOWN),
         rounds=2 if options.quick else ROUNDS,
         weight_decay=options.weight_decay,
         wall=options.wall,
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,14 +3,13 @@
 Two copies of the model train in one process, turn by turn, so that whatever else the machine does falls on both. A
 row's figures are medians; its ratio is planned / eager, so below 1 is faster.
 
-    python bench/step/time.py [--quick]
+    python -m bench run step_time [--quick]
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ from typing import Any
 import torch
 
 import lowtide
+from bench.lib.markdown import header, line
 from bench.lib.models import OPTIMIZERS, bert, plain_step, tokens
+from bench.page.step_time import COLUMNS, cells
 
 GOAL = 0.70  # what small batches are to reach
 SHAPES = ((2, 16), (4, 32), (8, 128))  # batch, sequence length
@@ -29,14 +30,18 @@ WARM_STEPS = 3
 
 @dataclass(frozen=True)
 class Timing:
-    """Median step times in milliseconds."""
+    """Median step times."""
 
-    eager: float
-    planned: float
+    optimizer: str
+    threads: int
+    batch: int
+    length: int
+    eager_ms: float
+    planned_ms: float
 
     @property
     def ratio(self) -> float:
-        return self.planned / self.eager
+        return self.planned_ms / self.eager_ms
 
 
 def compare(batch: int, length: int, *, optimizer: str = "adam", threads: int = 1, steps: int = 40) -> Timing:
@@ -61,7 +66,7 @@ def compare(batch: int, length: int, *, optimizer: str = "adam", threads: int = 
                 if index >= WARM_STEPS:
                     seconds[side].append(taken)
         planned.close()
-        return Timing(*[1e3 * median(taken) for taken in seconds])
+        return Timing(optimizer, threads, batch, length, *[1e3 * median(taken) for taken in seconds])
     finally:
         torch.set_num_threads(before)
 
@@ -73,36 +78,24 @@ def timed(step: Callable[[Any], Any], batch: Any) -> float:
     return time.perf_counter() - begin
 
 
-def rows(*, quick: bool) -> Iterator[tuple[str, int, int, int, Timing]]:
-    """Optimizer, threads, batch, length and timing."""
+def timings(*, quick: bool) -> Iterator[Timing]:
+    """The rows of the table."""
     for optimizer in ("adam", "adam_fused"):
         for threads in (1,) if quick else (1, 2):
             for batch, length in SHAPES[:1] if quick else SHAPES:
                 steps = 5 if quick else 100 if batch * length < 1000 else 40
-                yield (
-                    optimizer,
-                    threads,
-                    batch,
-                    length,
-                    compare(batch, length, optimizer=optimizer, threads=threads, steps=steps),
-                )
+                yield compare(batch, length, optimizer=optimizer, threads=threads, steps=steps)
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="one thread, one batch size, few steps: does it run?")
-    options = parser.parse_args()
-    os.environ.setdefault("LOWTIDE_QUIET", "1")
-    print("| optimizer | threads | batch | eager ms | planned ms | planned / eager |")
-    print("|---|---|---|---|---|---|")
-    for optimizer, threads, batch, length, timing in rows(quick=options.quick):
-        print(
-            f"| {optimizer} | {threads} | {batch} x {length} | {timing.eager:.2f} | {timing.planned:.2f} "
-            f"| {timing.ratio:.2f} |",
-            flush=True,
-        )
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> list[Timing]:
+    """Prints the table; gives its rows."""
+    print(header(COLUMNS))
+    rows = []
+    for row in timings(quick=options.quick):
+        print(line(cells(vars(row))), flush=True)
+        rows.append(row)
+    return rows

@@ -1,6 +1,6 @@
 """Measured memory: models of the zoo trained eager and planned side by side, bit for bit.
 
-    python bench/step/zoo.py [MODEL ...]
+    python -m bench run step_zoo [MODEL ...]
 
 Both copies of a model train in one process, turn by turn, on the same batches, with Adam, on one thread; no gradient
 outlives a step. Figures are the most bytes that a step has beyond what is there between two steps (parameters and the
@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 import lowtide
 from bench import zoo
+from bench.lib.markdown import header, line
 from bench.zoo.graphs import MIB, zeroed_after
 
 STEPS = 5
@@ -84,26 +85,24 @@ def _same(first: Any, second: Any) -> bool:
 def print_table(models: Sequence[str]) -> list[Measured]:
     """Prints the table and gives its rows."""
     torch.set_num_threads(1)
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    print(header(COLUMNS))
     rows = []
     for name in models:
         row = measure(name)
         sizes = [f"{size / MIB:.2f}" for size in (row.eager_bytes, row.planned_bytes)]
         ratio = f"{row.planned_bytes / row.eager_bytes:.2f}"
         note = "" if row.equal else " (other bits)"
-        print(f"| {name}{note} | {' | '.join(sizes)} | {ratio} | {row.arena_bytes / MIB:.2f} |", flush=True)
+        print(line((f"{name}{note}", *sizes, ratio, f"{row.arena_bytes / MIB:.2f}")), flush=True)
         rows.append(row)
     print(f"\n{sum(row.equal for row in rows)} of {len(rows)} equal bit for bit")
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = [*zoo.names(), *FULL]
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"some of {', '.join(known)}; all if none")
-    print_table(parser.parse_args().models or known)
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> list[Measured]:
+    """Prints the table; gives its rows."""
+    return print_table(options.models or [*zoo.names(), *FULL])

@@ -1,6 +1,6 @@
 """Budgets: training within 90 to 40 % of what eager PyTorch needs, measured beside it, bit for bit.
 
-    python bench/trade/budgets.py [--quick] [--inductor] [--rounds N] [MODEL ...]
+    python -m bench run trade_budgets [--quick] [--inductor] [--rounds N] [MODEL ...]
 
 For each model, in a process of its own: copies of it train turn by turn on the same batches with Adam on one thread,
 one eager, one with `torch.utils.checkpoint` around each block, one planned without a budget, and one for each budget;
@@ -19,9 +19,8 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import os
+import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ import torch
 
 import lowtide
 from bench.lib.apart import ROOT, command_of
+from bench.lib.markdown import header, line
 from bench.lib.models import loss_of
 from bench.trade.budget_models import SUBJECTS, Subject, checkpoint_blocks
 from bench.zoo.graphs import MIB, zeroed_after
@@ -60,6 +60,7 @@ class Way:
     seconds: list[float] = field(default_factory=list)
     equal: bool = True
     plan: lowtide.Plan | None = None
+    refused: int | None = None  # bytes that would be needed
 
 
 def eager_way(name: str, model: torch.nn.Module) -> Way:
@@ -82,7 +83,7 @@ def there(way: Way, batch: Any) -> int:
     return sum(storages.values())
 
 
-def run(way: Way, batch: Any, seed: int) -> torch.Tensor:
+def run_step(way: Way, batch: Any, seed: int) -> torch.Tensor:
     torch.manual_seed(seed)
     before, is_first = there(way, batch), not way.optimizer.state
     with lowtide.measure() as used:
@@ -96,18 +97,16 @@ def run(way: Way, batch: Any, seed: int) -> torch.Tensor:
     return loss
 
 
-def first_step(way: Way, batch: Any) -> bool:
-    """Captures and plans; False if the budget is refused."""
+def first_step(way: Way, batch: Any) -> None:
+    """Captures and plans, unless the budget is refused."""
     try:
-        run(way, batch, 0)
+        run_step(way, batch, 0)
     except lowtide.InfeasibleError as error:
-        print(f"| {way.name} | {_mib(way.budget or 0)} | refused: at least {_mib(error.bound_bytes)} |", flush=True)
-        return False
-    return True
+        way.refused = error.bound_bytes
 
 
-def measure(subject: Subject, rounds: int, inductor: bool, shares: Sequence[float]) -> list[Way]:
-    """Trains all ways, prints the table and gives its rows."""
+def measure(subject: Subject, rounds: int, inductor: bool, shares: Sequence[float]) -> dict[str, Any]:
+    """Trains all ways and prints the table; gives its rows, and what is below it."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     original, batch = subject.build(), subject.batch()
@@ -118,16 +117,13 @@ def measure(subject: Subject, rounds: int, inductor: bool, shares: Sequence[floa
         if profiled:
             free.step.close()
     assert free.plan is not None
-    resident = free.plan.resident_bytes
     eager = eager_way("eager", fresh())
     saving = eager_way("checkpoint each block", checkpoint_blocks(subject, fresh()))
     ways = [eager, saving, free]
     for way in (eager, saving):
         first_step(way, batch)
-    run(eager, batch, 1)  # now with Adam's state
-    run(saving, batch, 1)
-    run(free, batch, 1)
-    print(f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", sep="\n")
+    for way in ways:
+        run_step(way, batch, 1)  # now with Adam's state
     wanted = [(f"{share:.0%} of eager", {"memory_budget": int(share * eager.peak)}) for share in shares]
     wanted += [
         (f"{extra:.0%} longer", {"latency_budget": free.plan.time_ns * (1 + extra) / 1e6}) for extra in OVERHEADS
@@ -135,33 +131,34 @@ def measure(subject: Subject, rounds: int, inductor: bool, shares: Sequence[floa
     wanted += [("as small as checkpoint", {"memory_budget": saving.peak})]
     for name, budgets in wanted:
         way = planned(name, fresh(), **budgets)
-        if first_step(way, batch):
-            run(way, batch, 1)
-            ways.append(way)
-    _train(ways, batch, rounds)
-    operands = free.step.graph.operand_bound_bytes
-    for way in ways:
-        _print_row(way, eager, free)
+        first_step(way, batch)
+        if way.refused is None:
+            run_step(way, batch, 1)
+        ways.append(way)
+    print(header(COLUMNS))
+    train([way for way in ways if way.refused is None], batch, rounds)
+    rows = [_printed(way, eager, free) for way in ways]
     for budget in INDUCTOR_BUDGETS if inductor else ():
-        _print_inductor(fresh, budget, batch, rounds, free)
+        rows.append(_printed(*inductor_ways(fresh, budget, batch, rounds), free))
+    resident, operands = free.plan.resident_bytes, free.step.graph.operand_bound_bytes
     print(f"\nresident {_mib(resident)} MiB; operands {_mib(operands)} MiB\n", flush=True)
-    return ways
+    return {"resident_bytes": resident, "operands_bytes": operands, "rows": rows}
 
 
-def _train(ways: Sequence[Way], batch: Any, rounds: int) -> None:
+def train(ways: Sequence[Way], batch: Any, rounds: int) -> None:
     """Turn by turn, the first being the one to compare with."""
     for way in ways:
         way.seconds.clear()
     for number in range(2, rounds + 2):
-        losses = [run(way, batch, number) for way in ways]
+        losses = [run_step(way, batch, number) for way in ways]
         for way, loss in zip(ways, losses, strict=True):
             pairs = zip(way.model.parameters(), ways[0].model.parameters(), strict=True)
             way.equal &= torch.equal(loss, losses[0]) and all(torch.equal(a, b) for a, b in pairs)
         gc.collect()
 
 
-def _print_inductor(fresh: Callable[[], torch.nn.Module], budget: float, batch: Any, rounds: int, free: Way) -> None:
-    """Beside an eager copy of its own: another budget needs all that was compiled to be forgotten."""
+def inductor_ways(fresh: Callable[[], torch.nn.Module], budget: float, batch: Any, rounds: int) -> tuple[Way, Way]:
+    """Trained beside an eager copy of its own: another budget needs all that was compiled to be forgotten."""
     import torch._functorch.config as functorch
 
     torch.compiler.reset()
@@ -169,63 +166,76 @@ def _print_inductor(fresh: Callable[[], torch.nn.Module], budget: float, batch: 
     way.step = zeroed_after(train_step(loss_of)(torch.compile(way.model), way.optimizer), way.optimizer)
     with functorch.patch(activation_memory_budget=budget):
         for seed in range(2):
-            run(eager, batch, seed)
-            run(way, batch, seed)
+            run_step(eager, batch, seed)
+            run_step(way, batch, seed)
         way.peak = way.transient = 0  # compiling allocates too
-        _train([eager, way], batch, rounds)
-    _print_row(way, eager, free)
+        train([eager, way], batch, rounds)
+    return way, eager
 
 
-def _print_row(way: Way, eager: Way, free: Way) -> None:
+def _printed(way: Way, eager: Way, free: Way) -> dict[str, Any]:
+    """A row of the table."""
+    row: dict[str, Any] = {"way": way.name, "budget_bytes": way.budget}
+    if way.refused is not None:
+        print(line((way.name, _mib(way.budget or 0), f"refused: at least {_mib(way.refused)}")), flush=True)
+        return {**row, "refused_bytes": way.refused}
     ratios = [own / other for own, other in zip(way.seconds, eager.seconds, strict=True)]
     low, _, high = quantiles(ratios, n=4)
+    row |= {
+        "peak_bytes": way.peak,
+        "of_eager": way.peak / eager.peak,
+        "transient_bytes": way.transient,
+        "transient_of_eager": way.transient / eager.transient,
+        "time_of_eager": median(ratios),
+        "quartiles": [low, high],
+        "equal": way.equal,
+    }
     plan, base = way.plan, free.plan
-    assert base is not None
-    cells = [
-        way.name,
-        _mib(way.budget) if way.budget else "",
-        _mib(way.peak),
-        f"{way.peak / eager.peak:.1%}",
-        _mib(way.transient),
-        f"{way.transient / eager.transient:.1%}",
-        _mib(plan.bound_bytes) if plan else "",
-        f"{median(ratios):.3f}",
-        f"{low:.3f} to {high:.3f}",
-        f"{plan.time_ns / base.time_ns - 1:+.1%}" if plan else "",
-        f"{way.step.stats()['planning_seconds']:.2f}" if isinstance(way.step, lowtide.CompiledStep) else "",
-        "equal" if way.equal else "other",
-    ]
-    if way.budget and way.peak > way.budget:
-        cells[2] += " (above the budget)"
-    print(f"| {' | '.join(cells)} |", flush=True)
+    predicted = planned_in = bound = ""
+    if plan is not None and base is not None:
+        row |= {"bound_bytes": plan.bound_bytes, "predicted_of_planned": plan.time_ns / base.time_ns}
+        row |= {"planning_seconds": way.step.stats()["planning_seconds"]}
+        bound, predicted = _mib(plan.bound_bytes), f"{row['predicted_of_planned'] - 1:+.1%}"
+        planned_in = f"{row['planning_seconds']:.2f}"
+    above = " (above the budget)" if way.budget and way.peak > way.budget else ""
+    cells = (
+        way.name, _mib(way.budget) if way.budget else "", _mib(way.peak) + above, f"{row['of_eager']:.1%}",
+        _mib(way.transient), f"{row['transient_of_eager']:.1%}", bound, f"{row['time_of_eager']:.3f}",
+        f"{low:.3f} to {high:.3f}", predicted, planned_in, "equal" if way.equal else "other",
+    )  # fmt: skip
+    print(line(cells), flush=True)
+    return row
 
 
 def _mib(size: int) -> str:
     return f"{size / MIB:.1f}"
 
 
-def main() -> None:
-    """Prints a table for each model."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def measure_apart(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One model in a process of its own."""
+    flags = [f"--{flag}" for flag in ("quick", "inductor") if getattr(options, flag)]
+    command = command_of("bench", "run", "trade_budgets", name, "--json", "--rounds", str(options.rounds), *flags)
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)["figures"][name]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="how the names begin; all if none is given")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="two budgets and few rounds")
     parser.add_argument("--inductor", action="store_true", help="torch.compile too, which takes minutes to compile")
-    arguments = parser.parse_args()
-    names = [
-        n for n in SUBJECTS if not arguments.models or any(n.lower().startswith(m.lower()) for m in arguments.models)
-    ]
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Prints a table for each model; gives their rows."""
+    begins = tuple(model.lower() for model in options.models)
+    names = [name for name in SUBJECTS if not begins or name.lower().startswith(begins)]
     if len(names) == 1:
-        shares = SHARES[1::2] if arguments.quick else SHARES
-        measure(SUBJECTS[names[0]], 3 if arguments.quick else arguments.rounds, arguments.inductor, shares)
-        return
-    flags = [flag for flag in ("--quick", "--inductor") if flag in sys.argv] + ["--rounds", str(arguments.rounds)]
+        shares = SHARES[1::2] if options.quick else SHARES
+        rounds = 3 if options.quick else options.rounds
+        return {names[0]: measure(SUBJECTS[names[0]], rounds, options.inductor, shares)}
+    found = {}
     for name in names:
         print(f"\n**{name}**\n", flush=True)
-        subprocess.run(command_of("bench.trade.budgets", name, *flags), cwd=ROOT, check=True)
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("LOWTIDE_QUIET", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    main()
+        found[name] = measure_apart(name, options)
+    return found

@@ -1,6 +1,6 @@
 """Recompute: what our planner trades of memory for time, beside named planners on the same graphs and costs.
 
-    python bench/trade/front.py [--quick] [--detail] [--cache DIR] [MODEL ...]
+    python -m bench run trade_front [--quick] [--detail] [--cache DIR] [MODEL ...]
 
 Ten training steps of the zoo, each at its larger batch, with the times that an A100 allows (`lowtide.capture(...,
 device="A100")`). Every planner starts from the same order, has the same work, and gives points: what runs again costs
@@ -19,8 +19,10 @@ import argparse
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import lowtide
+from bench.lib.markdown import header, line
 from bench.zoo import graphs as zoo_graphs
 from bench.zoo.graphs import MIB, Form, Step
 from lowtide import _core
@@ -33,6 +35,11 @@ QUICK = ("vgg16", "vit_base")
 FORM = Form(gradients="dropped", device="A100")
 OURS = "auto"
 EXTRAS = (0.02, 0.05, 0.10, 0.20, 0.33)
+
+COLUMNS = (
+    "model", "batch", "ops", "peak MiB", "planner", "points", *(f"+{100 * extra:.0f} %" for extra in EXTRAS),
+    "lowest", "seconds", "ahead", "by",
+)  # fmt: skip
 
 Points = list[tuple[int, int]]  # cost and peak, from the lowest cost on
 
@@ -59,6 +66,24 @@ class Front:
         """Points that ours does not reach."""
         return [(cost, peak) for cost, peak in self.points if ours.peak_within(cost) > peak]
 
+    def compared_with(self, ours: Front) -> dict[str, Any]:
+        """A row of the table. Peaks are in percent of that where nothing runs again."""
+        share = 100 / self.base
+        ahead = self.ahead_of(ours)
+        return {
+            "model": self.step.model,
+            "batch": self.step.batch,
+            "ops": self.step.graph.num_ops,
+            "peak_bytes": self.base,
+            "planner": self.planner,
+            "points": len(self.points),
+            **{f"+{100 * extra:.0f} %": share * self.peak_within(int(extra * self.step_ns)) for extra in EXTRAS},
+            "lowest": share * self.points[-1][1],
+            "seconds": self.seconds,
+            "ahead": len(ahead),
+            "by": max((share * (ours.peak_within(cost) - peak) for cost, peak in ahead), default=0.0),
+        }
+
 
 def planners() -> list[str]:
     """All that there are, ours first."""
@@ -78,15 +103,13 @@ def fronts(step: Step) -> list[Front]:
 
 def print_table(steps: Iterable[Step]) -> list[Front]:
     """Prints a line for each step and planner, and on how many steps ours dominates all others; gives the lines."""
-    columns = ("model", "batch", "ops", "peak MiB", "planner", "points", *(f"+{100 * extra:.0f} %" for extra in EXTRAS))
-    columns += ("lowest", "seconds", "ahead", "by")
-    print(f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", sep="\n")
+    print(header(COLUMNS))
     rows: list[Front] = []
     dominated = total = 0
     for step in steps:
         found = fronts(step)
         for front in found:
-            print(f"| {' | '.join(_cells(front, found[0]))} |", flush=True)
+            print(line(_cells(front.compared_with(found[0]))), flush=True)
         rows += found
         total += 1
         dominated += not any(front.ahead_of(found[0]) for front in found)
@@ -94,17 +117,9 @@ def print_table(steps: Iterable[Step]) -> list[Front]:
     return rows
 
 
-def _cells(front: Front, ours: Front) -> Sequence[str]:
-    step = front.step
-    share = 100 / front.base
-    reached = [f"{share * front.peak_within(int(extra * front.step_ns)):.2f}" for extra in EXTRAS]
-    ahead = front.ahead_of(ours)
-    by = max((share * (ours.peak_within(cost) - peak) for cost, peak in ahead), default=0.0)
-    return (
-        step.model, str(step.batch), str(step.graph.num_ops), f"{front.base / MIB:.1f}", front.planner,
-        str(len(front.points)), *reached, f"{share * front.points[-1][1]:.2f}", f"{front.seconds:.1f}",
-        str(len(ahead)), f"{by:.2f}",
-    )  # fmt: skip
+def _cells(row: dict[str, Any]) -> list[object]:
+    shown = {**row, "peak_bytes": f"{row['peak_bytes'] / MIB:.1f}", "seconds": f"{row['seconds']:.1f}"}
+    return [f"{cell:.2f}" if isinstance(cell, float) else cell for cell in shown.values()]
 
 
 def print_ahead(rows: Sequence[Front]) -> None:
@@ -118,20 +133,19 @@ def print_ahead(rows: Sequence[Front]) -> None:
             print(f"{front.step}, {front.planner}: {share * peak:.2f} for +{extra:.2f} %, ours {mine:.2f}")
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     zoo_graphs.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="two small models")
     parser.add_argument("--detail", action="store_true", help="what ours does not reach, point by point")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the table; gives its rows."""
     if options.quick:
         options.size = "small"
     options.models = options.models or (QUICK if options.quick else MODELS)
     rows = print_table(step for step in zoo_graphs.chosen(options, [FORM]) if step.batch > 1)
     if options.detail:
         print_ahead(rows)
-
-
-if __name__ == "__main__":
-    main()
+    ours = {row.step.model: row for row in rows if row.planner == OURS}
+    return [row.compared_with(ours[row.step.model]) for row in rows]

@@ -1,6 +1,6 @@
 """Recompute on the graphs and costs of a study: the lowest peaks for so much more time, and how low none can be.
 
-    python bench/trade/study.py FOLDER [--balance FLOPS]
+    python -m bench run trade_study FOLDER [--balance FLOPS]
 
 FOLDER holds the study's steps (`study_steps.py` says in which form): batch 32, GPT2-XL batch 1, Adam per parameter.
 Peaks are in percent of that of program order, for 2 to 33 % more than forward and backward pass cost; in brackets the
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
+from bench.lib.markdown import header, line
 from bench.trade.peaks import EXTRAS, lowest_peaks
 from bench.trade.study_steps import load
 
@@ -29,34 +31,37 @@ STUDY = {
 BALANCE = 100.0  # FLOPs for each byte of bandwidth, as the study's table has it
 
 
-def print_model(folder: Path, model: str, balance: float) -> tuple[int, int]:
-    """Prints its rows; how many of the study's figures are reached within 0.05 points, and of how many."""
-    if balance == BALANCE:
-        print(f"| {model} | study | {' | '.join(f'{peak:.2f}' for peak in STUDY[model])} | |", flush=True)
-    for reuse in (False, True):
-        graph = load(folder / f"{model}_split.json.gz", balance, reuse)
-        row = lowest_peaks(graph)
-        share = 100 / graph.program_peak_bytes
-        cells = [f"{share * peak:.2f} ({share * bound:.2f})" for peak, bound in row.peaks]
-        if not reuse:
-            reached = sum(share * peak <= said + 0.05 for (peak, _), said in zip(row.peaks, STUDY[model], strict=True))
-        name = "with reuse" if reuse else "ours"
-        print(f"| {model} | {name} | {' | '.join(cells)} | {row.seconds:.1f} |", flush=True)
-    return reached, len(EXTRAS)
+def measure(folder: Path, model: str, balance: float, *, reuse: bool) -> dict[str, Any]:
+    """Prints a row of ours; peaks and bounds in percent of program order's peak."""
+    graph = load(folder / f"{model}_split.json.gz", balance, reuse)
+    found = lowest_peaks(graph)
+    share = 100 / graph.program_peak_bytes
+    peaks, bounds = ([share * size for size in sizes] for sizes in zip(*found.peaks, strict=True))
+    cells = [f"{peak:.2f} ({bound:.2f})" for peak, bound in zip(peaks, bounds, strict=True)]
+    print(line((model, "with reuse" if reuse else "ours", *cells, f"{found.seconds:.1f}")), flush=True)
+    return {"model": model, "reuse": reuse, "peaks": peaks, "bounds": bounds, "seconds": found.seconds}
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--balance", type=float, default=BALANCE, help="FLOPs for each byte of bandwidth")
-    arguments = parser.parse_args()
-    columns = ("model", "", *(f"+{extra:.0%}" for extra in EXTRAS), "seconds")
-    print(f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", sep="\n")
-    counts = [print_model(arguments.folder, model, arguments.balance) for model in STUDY]
-    if arguments.balance == BALANCE:
-        print(f"\n{sum(a for a, _ in counts)} of {sum(b for _, b in counts)} figures of the study reached or beaten")
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Prints the table; gives its rows."""
+    print(header(("model", "", *(f"+{extra:.0%}" for extra in EXTRAS), "seconds")))
+    rows = []
+    for model, said in STUDY.items():
+        if options.balance == BALANCE:
+            print(line((model, "study", *(f"{peak:.2f}" for peak in said), "")), flush=True)
+        rows += [measure(options.folder, model, options.balance, reuse=reuse) for reuse in (False, True)]
+    if options.balance == BALANCE:
+        pairs = [
+            (peak, said)
+            for row in rows
+            if not row["reuse"]
+            for peak, said in zip(row["peaks"], STUDY[row["model"]], strict=True)
+        ]
+        reached = sum(peak <= said + 0.05 for peak, said in pairs)
+        print(f"\n{reached} of {len(pairs)} figures of the study reached or beaten")
+    return rows
