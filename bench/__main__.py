@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 from bench import running
 from bench.catalog import CATALOG, find
+from bench.page.rendering import rendered
+from bench.page.results import Results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,10 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = commands.add_parser("run", help="one of them")
     run.add_argument("name", metavar="NAME")
     run.add_argument("options", nargs=argparse.REMAINDER, help="its own: see `run NAME --help`")
+    commands.add_parser("render", help="writes the pages that show results")
     asked = parser.parse_args(arguments)
     if asked.command == "list":
         for benchmark in CATALOG:
             print(f"{benchmark.name}\n    {benchmark.compares}\n    takes {benchmark.takes}")
+        return 0
+    if asked.command == "render":
+        for path, text in rendered(Results()).items():
+            path.write_text(text)
         return 0
     benchmark = find(asked.name)
     if benchmark is None:

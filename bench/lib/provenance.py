@@ -18,12 +18,14 @@ WRITTEN = (":!bench/results", ":!docs", ":!README.md", ":!bench/README.md")  # b
 
 def measured_at() -> dict[str, str]:
     """The commit, and the day."""
-    return {"commit": _git("rev-parse", "--short=9", "HEAD"), "date": datetime.date.today().isoformat()}
+    commit = _git("rev-parse", "--short=9", "HEAD")
+    return {"commit": commit or "unknown", "date": datetime.date.today().isoformat()}
 
 
 def uncommitted() -> list[str]:
     """Files that are not as the commit has them, but for what the command writes."""
-    return _git("diff", "--name-only", "HEAD", "--", ".", *WRITTEN).splitlines()
+    found = _git("diff", "--name-only", "HEAD", "--", ".", *WRITTEN)
+    return [str(ROOT)] if found is None else found.splitlines()
 
 
 def machine() -> dict[str, Any]:
@@ -55,5 +57,10 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+def _git(*arguments: str) -> str | None:
+    """What git says; None if this is no checkout of its own."""
+    command = ["git", "-c", f"safe.directory={ROOT}", *arguments]
+    try:
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None

@@ -1,1 +1,1 @@
-"""Results as pages: a module for each section, which says how its figures are written."""
+"""Results as pages: a module for each section says how its figures are written, templates hold the text around them."""

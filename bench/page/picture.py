@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.lib import markdown
+from bench.page.results import Results
 
 GIB = 2**30
 
@@ -21,3 +22,7 @@ def table(curves: Sequence[dict[str, Any]]) -> str:
         for curve in curves
     ]  # fmt: skip
     return markdown.table(("", "peak GiB", "of eager", "milliseconds", "of eager"), rows)
+
+
+def values(results: Results) -> dict[str, str]:
+    return results.written("step_picture", lambda figures: {"table": table(figures["curves"])})

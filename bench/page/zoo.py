@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.lib.markdown import table
+from bench.page.results import Results
+
 MIB = 2**20
 COLUMNS = (
     "model", "parameters M", "paper", "batch", "side or length", "dtype",
@@ -19,3 +22,7 @@ def cells(row: dict[str, Any]) -> list[object]:
         row["ops"], row["buffers"], *mib.values(),
         f"{row['reserved_bytes'] / MIB:.0f}", f"{row['expandable_bytes'] / MIB:.0f}", f"{row['seconds']:.1f}",
     ]  # fmt: skip
+
+
+def values(results: Results) -> dict[str, str]:
+    return results.written("zoo_held", lambda rows: {"table": table(COLUMNS, map(cells, rows))})
