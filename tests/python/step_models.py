@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 import lowtide
-from models import MODELS, OPTIMIZERS, bert, gpt2, loss_of, plain_step, tokens
-from zoo.tasks import StepMaker
+from bench.lib.models import MODELS, OPTIMIZERS, bert, gpt2, loss_of, plain_step, tokens
+from bench.zoo.tasks import StepMaker
 
 __all__ = [
     "FULL",

@@ -1,4 +1,4 @@
-"""`bench/adapt_table.py` at a trial's size: every task, budget and method, and the tables beside."""
+"""The benchmarks of `lowtide.adapt` at a trial's size: every task, budget and method, and the tables beside."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import pytest
 import torch
 
-import adapt_table
-from adapt_tasks import tasks
+from bench.adapt import flat
+from bench.adapt import table as adapt_table
+from bench.adapt.tasks import tasks
 
 FULL = bool(os.environ.get("LOWTIDE_FULL"))
 
@@ -30,8 +31,7 @@ def test_a_task(name: str) -> None:
     assert refused.refused is not None and refused.refused > worst // 20
 
 
-def test_flat_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    adapt_table.print_flat(10_000 if FULL else 60)
-    rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
-    tensors = [float(row[2]) for row in rows]
+def test_flat_memory() -> None:
+    rows = flat.print_table(10_000 if FULL else 60)
+    tensors = [row["tensor_bytes"] / 2**20 for row in rows]
     assert max(tensors[2:]) == pytest.approx(tensors[2], abs=0.02)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-import models
-from budget_models import Subject
-from budget_table import measure
+from bench.lib import models
+from bench.trade.budget_models import Subject
+from bench.trade.budgets import measure
 
 LAYERS = 4 if os.environ.get("LOWTIDE_FULL") else 2
 
 
 def test_rows_keep_their_budgets_bit_for_bit(capsys):
     subject = Subject(lambda: models.bert(64, LAYERS), models.tokens, lambda model: model.bert.encoder.layer)
-    ways = measure(subject, 3, False, (0.8, 0.7))
-    assert all(way.equal for way in ways)
-    assert all(way.peak <= way.budget for way in ways if way.budget)
+    rows = measure(subject, 3, False, (0.8, 0.7))["rows"]
+    assert all(row["equal"] for row in rows)
+    assert all(row["peak_bytes"] <= row["budget_bytes"] for row in rows if row["budget_bytes"])
     assert "| eager |" in capsys.readouterr().out

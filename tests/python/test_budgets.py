@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import lowtide
+from bench.lib.models import MODELS, plain_step
 from lowtide._compile.memory_budget import SCALAR_BYTES
 from lowtide._lower import profiles
-from models import MODELS, plain_step
 from step_models import LAYERS, same
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -123,16 +122,10 @@ def test_options_of_plan_are_documented() -> None:
         assert says and f"| {option}" in page and says[1] in page, option
 
 
-def test_the_picture_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_is_drawn() -> None:
     """From a chain, by hand: two results of 1 KiB, one after the other, the second made with the first alive."""
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    spec = importlib.util.spec_from_file_location("step_picture", ROOT / "bench" / "step_picture.py")
-    assert spec is not None and spec.loader is not None
-    picture = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "step_picture", picture)
-    spec.loader.exec_module(picture)
-
     import lowtide
+    from bench.step import picture
     from lowtide._core import GraphBuilder
 
     builder = GraphBuilder()

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import lowtide
+from bench.lib.models import plain_step
 from lowtide._core import CachingAllocator, GraphBuilder, run_eager
 from lowtide.errors import LimitError
-from models import plain_step
 
 MIB = 2**20
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-import fit_measured
-import fit_table
-import zoo
-import zoo_measured
+from bench import zoo
+from bench.fit import measured as fit_measured
+from bench.fit import table as fit_table
+from bench.step import zoo as zoo_measured
 
 FULL = os.environ.get("LOWTIDE_ZOO") == "all"
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-import irregular_graphs
-import irregular_orders
+from bench.order import irregular as irregular_orders
+from bench.order import irregular_graphs
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import guard_time
 import lowtide
 import planted_faults
+from bench.step import guard as guard_time
 from planted_faults import arm, spoil
 from step_models import same
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-import grown_graphs
-import order_scale
-import zoo_graphs
-from zoo_graphs import Form
+from bench.order import grown_graphs
+from bench.order import scale as order_scale
+from bench.zoo import graphs as zoo_graphs
+from bench.zoo.graphs import Form
 
 
 @pytest.mark.parametrize("shape", grown_graphs.SHAPES)

@@ -2,9 +2,9 @@
 
 import pytest
 
-import order_table
-import zoo_graphs
-from zoo_graphs import GRADIENTS, Form
+from bench.order import table as order_table
+from bench.zoo import graphs as zoo_graphs
+from bench.zoo.graphs import GRADIENTS, Form
 
 
 def test_table_compares_the_same_steps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -12,7 +12,7 @@ def test_table_compares_the_same_steps(capsys: pytest.CaptureFixture[str]) -> No
     kept, dropped = (zoo_graphs.steps(models, [Form(gradients=gradients)], size="small") for gradients in GRADIENTS)
     rows = order_table.print_table(kept, dropped, [*order_table.FAST, *order_table.programs(seconds=0)])
     order_table.print_reductions(rows, order_table.OURS.name)
-    by_step = {(row.method, row.model, row.batch): row for row in rows}
+    by_step = {(row.method, row.model, row.batch): row for row in rows if isinstance(row, order_table.Memory)}
     for model, batch in {(row.model, row.batch) for row in rows}:
         live, reserved, expandable, heuristics, roam, order, ours = (
             by_step[method, model, batch]

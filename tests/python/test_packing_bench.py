@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import packing
-from packing_check import WrongLayoutError, arena_of
-from packing_problems import FAMILIES, Problem, make, read
+from bench.__main__ import main
+from bench.packing import table as packing
+from bench.packing.check import WrongLayoutError, arena_of
+from bench.packing.problems import FAMILIES, Problem, make, read
 from program import PROGRAM
 
 
@@ -66,14 +67,14 @@ def test_check_finds_every_overlap() -> None:
 
 def test_benchmark_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make("zoo", 300, 1).write(tmp_path / "window.csv")
-    arguments = ["--quick", "--lowtide", PROGRAM, "--traces", str(tmp_path), "--json", str(tmp_path / "all.json")]
-    assert packing.main([*arguments, *packing.SECTIONS]) == 0
-    records = [json.loads(line) for line in (tmp_path / "all.json").read_text().splitlines()]
-    assert {record["section"] for record in records} == set(packing.SECTIONS)
-    ours = [record for record in records if record.get("packer") == "lowtide"]
-    assert all(record["verdict"] == "packed" for record in ours if record["section"] != "fresh")
-    assert all(record["arena"] <= 1048576 for record in ours if record["section"] == "challenging")
-    text = capsys.readouterr().out
+    arguments = ["--quick", "--lowtide", PROGRAM, "--traces", str(tmp_path), "--json"]
+    assert main(["run", "packing_table", *arguments, *packing.SECTIONS]) == 0
+    printed = capsys.readouterr()
+    answers = json.loads(printed.out)["figures"]
+    assert {answer["section"] for answer in answers} == set(packing.SECTIONS)
+    assert all(answer["verdict"] == "packed" for answer in answers if answer["section"] != "fresh")
+    assert all(answer["arena"] <= 1048576 for answer in answers if answer["section"] == "challenging")
+    text = printed.err
     assert "minimalloc is absent" in text and "proven: 2 of 2" in text and "| window | 300 | 1.000000 |" in text
 
 
@@ -86,10 +87,10 @@ print("Elapsed time 0.001s", file=sys.stderr)
 """
 
 
-def test_a_wrong_answer_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_answer_is_seen(tmp_path: Path) -> None:
     program = tmp_path / "minimalloc"
     program.write_text(FAKE.format(python=sys.executable))
     program.chmod(0o755)
     arguments = ["--quick", "--lowtide", PROGRAM, "--minimalloc", str(program), "--names", "C", "challenging"]
-    assert packing.main(arguments) == 1
-    assert "minimalloc on C: wrong: rows " in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="minimalloc on C: wrong: rows "):
+        main(["run", "packing_table", *arguments])

@@ -94,4 +94,4 @@ def test_the_documents_show_what_explain_prints(checkout: Path) -> None:
 
 
 def test_step_time_benchmark_runs() -> None:
-    assert "planned / eager" in run([sys.executable, "bench/step_time.py", "--quick"])
+    assert "planned / eager" in run([sys.executable, "-m", "bench", "run", "step_time", "--quick"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-import recompute_front
-import zoo_graphs
+from bench.trade import front as recompute_front
+from bench.zoo import graphs as zoo_graphs
 
 
 def test_planners_trade_from_the_same_step(capsys: pytest.CaptureFixture[str]) -> None:

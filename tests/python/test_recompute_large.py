@@ -1,22 +1,19 @@
 """The table of large language models: peaks fall as time may grow, and none is below its bound."""
 
-import sys
+import json
 
 import pytest
 
-import recompute_large
+from bench.__main__ import main
+from bench.trade import large as recompute_large
 
 
-def test_peaks_fall_and_stay_above_their_bounds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["recompute_large.py", "--size", "small"])
-    recompute_large.main()
-    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [row[0] for row in rows] == list(recompute_large.MODELS)
+def test_peaks_fall_and_stay_above_their_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "trade_large", "--size", "small", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["figures"]
+    assert [row["model"] for row in rows] == list(recompute_large.MODELS)
     for row in rows:
-        pairs = [cell.removesuffix(")").split(" (") for cell in row[5:-1]]
-        peaks = [float(peak) for peak, _ in pairs]
-        assert peaks == sorted(peaks, reverse=True) and peaks[-1] < peaks[0] <= 100
-        assert all(float(bound) <= peak for (_, bound), peak in zip(pairs, peaks, strict=True))
-        assert peaks[-1] >= float(row[4])
+        peaks = [lowest["peak_bytes"] for lowest in row["lowest"]]
+        assert peaks == sorted(peaks, reverse=True) and peaks[-1] < peaks[0] <= row["eager_bytes"]
+        assert all(lowest["bound_bytes"] <= lowest["peak_bytes"] for lowest in row["lowest"])
+        assert peaks[-1] >= row["resident_bytes"]

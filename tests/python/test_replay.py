@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import lowtide
-import zoo
-from measured_run import measure as measure_process
+from bench import zoo
+from bench.lib.measured_run import measure as measure_process
 
 MODELS = (
     "alexnet",

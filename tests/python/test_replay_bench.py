@@ -2,22 +2,22 @@
 
 import pytest
 
-import replay_table
+from bench.replay import table as replay_table
 
 
 def test_arenas_are_the_smallest_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     rows = replay_table.print_memory(["alexnet"], replay_table.build)
-    assert [replay_table.is_proven(packed) for packed in rows] == [True, True]
-    assert all(packed.arena_bytes <= packed.pooled_bytes for packed in rows)
+    assert [row["proven"] for row in rows] == [True, True]
+    assert all(row["arena_bytes"] <= row["pool_bytes"] for row in rows)
     assert "2 of 2 arenas are the smallest there are" in capsys.readouterr().out
 
 
 def test_allocation_takes_less_time_than_pytorchs() -> None:
     rows = replay_table.print_time(["bert_base"], rounds=3)
-    (whole,) = (nanos for label, nanos in rows if label == "all")
+    (whole,) = (nanos for nanos in rows if nanos.sizes == "all")
     assert whole.replayed <= 0.7 * whole.ordinary
-    for label, nanos in rows:
-        assert nanos.replayed <= 1.1 * nanos.ordinary, label
+    for nanos in rows:
+        assert nanos.replayed <= 1.1 * nanos.ordinary, nanos.sizes
 
 
 def test_a_batch_is_larger_where_more_fits() -> None:

@@ -5,8 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import lowtide
-import zoo
-from graph_file import GraphFile
+from bench import zoo
+from bench.lib.graph_file import GraphFile
 from lowtide._capture.tape import capture_step
 from lowtide._guards.surroundings import Surroundings
 from lowtide._lower import rooflines

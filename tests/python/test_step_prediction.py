@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lowtide
-import step_prediction
+from bench.step import prediction as step_prediction
 from lowtide import _torch
 
 

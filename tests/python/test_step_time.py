@@ -2,7 +2,7 @@
 
 import pytest
 
-from step_time import GOAL, SHAPES, compare
+from bench.step.time import GOAL, SHAPES, compare
 
 LIMIT = 1.00
 ATTEMPTS = 3  # a busy machine disturbs a median now and then, not three times in a row

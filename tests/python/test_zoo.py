@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import lowtide
-import zoo
-import zoo_graphs
+from bench import zoo
+from bench.zoo import detection, translation
+from bench.zoo import graphs as zoo_graphs
 from step_models import pair_of, run_both, same
 from test_memory import UNPLANNED_LIMIT, kept_bytes
-from zoo import detection, translation
 
 FULL = os.environ.get("LOWTIDE_ZOO") == "all"
 STEPS = 5

@@ -2,7 +2,7 @@
 
 import pytest
 
-import zoo_measured
+from bench.step import zoo as zoo_measured
 
 
 def test_planned_steps_need_less_and_change_no_bit(capsys: pytest.CaptureFixture[str]) -> None:

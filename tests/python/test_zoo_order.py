@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import zoo
-import zoo_graphs
-import zoo_order
-from zoo_graphs import ADAMS, GRADIENTS, Form
+from bench import zoo
+from bench.order import zoo as zoo_order
+from bench.zoo import graphs as zoo_graphs
+from bench.zoo.graphs import ADAMS, GRADIENTS, Form
 
 
 def test_every_implementation_of_adam_updates_parameter_by_parameter() -> None:

@@ -1,0 +1,1 @@
+"""Batches of any length within a budget."""

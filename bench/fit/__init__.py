@@ -1,0 +1,1 @@
+"""What `lowtide.fit` says of devices that are not here."""

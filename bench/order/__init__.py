@@ -1,0 +1,1 @@
+"""When operators run: peaks of orders beside proven bounds and other planners."""

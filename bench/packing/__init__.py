@@ -1,0 +1,1 @@
+"""Where buffers lie: arenas and the time to find them."""

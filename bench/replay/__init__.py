@@ -1,0 +1,1 @@
+"""Eager loops from one arena."""

@@ -1,0 +1,1 @@
+"""A training step, planned and eager: time, memory, predictions."""

@@ -1,0 +1,1 @@
+"""Memory for time: what is recomputed under budgets."""
