@@ -15,6 +15,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 CUDART = "libcudart.so.13"
+VALUES = "libemulated_cuda_values.so"
 
 # Which sources a library has. Libraries without any are made of aborting functions alone.
 SOURCES = {
@@ -91,13 +92,14 @@ def wanted_symbols(folder):
     return {library: {s: v for s, v in symbols.items() if s not in defined} for library, symbols in wanted.items()}
 
 
-def compile_runtime(out, headers):
-    objects = {}
-    for source in sorted({name for names in SOURCES.values() for name in names}):
-        objects[source] = out / f"{source}.o"
-        run("g++", "-std=c++20", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-isystem", headers,
-            "-c", HERE / f"runtime/{source}.cc", "-o", objects[source])  # fmt: skip
-    return objects
+def compile_source(out, source, includes):
+    """The object file of a source, made again if the source or any header of ours is newer."""
+    made = out / f"{source.parent.name}_{source.stem}.o"
+    newest = max(path.stat().st_mtime for path in [source, *HERE.glob("*/*.h")])
+    if not made.exists() or made.stat().st_mtime < newest:
+        flags = ["-std=c++20", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-Wall"]
+        run("g++", *flags, *(f"-isystem{path}" for path in includes), "-c", source, "-o", made)
+    return made
 
 
 def link_library(out, library, wanted, objects):
@@ -120,18 +122,26 @@ def link_library(out, library, wanted, objects):
     return len(missing)
 
 
+def build_values(out, torch, headers):
+    """The library that computes values, against PyTorch's own headers and libraries."""
+    objects = [compile_source(out, source, [headers, torch / "include"]) for source in sorted(HERE.glob("values/*.cc"))]
+    run("g++", "-shared", *objects, "-o", out / VALUES, "-L", out, f"-l:{CUDART}", "-L", torch / "lib", "-lc10",
+        "-lc10_cuda", "-ltorch_cpu", "-Wl,-rpath,$ORIGIN")  # fmt: skip
+
+
 def main():
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
     out = pathlib.Path(sys.argv[1]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     torch, headers = torch_folder(), cuda_headers()
-    objects = compile_runtime(out, headers)
+    objects = {source.stem: compile_source(out, source, [headers]) for source in sorted(HERE.glob("runtime/*.cc"))}
     wanted = wanted_symbols(torch / "lib")
     for library in sorted(wanted, key=lambda name: (name != CUDART, name)):  # the others link to the runtime
         sources = [objects[name] for name in SOURCES.get(library, [])]
         aborts = link_library(out, library, wanted[library], sources)
         print(f"{library:24} {len(wanted[library]):4} functions wanted, {aborts:4} abort")
+    build_values(out, torch, headers)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,9 @@ void emulated_cuda_poison(void* stream, void* address, std::size_t bytes) {
   const Lock lock;
   enqueue(stream_of(stream), {.run = [=] { std::memset(bytes_at(address), 0xFF, bytes); }});
 }
+int emulated_cuda_is_late() {
+  return figures().late != 0;
+}
 int emulated_cuda_poisons() {
   return figures().poison;
 }

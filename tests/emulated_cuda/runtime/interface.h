@@ -31,6 +31,7 @@ EMULATED_CUDA_API void emulated_cuda_poison(void* stream, void* address, std::si
 
 // The declared figures that the values library needs.
 EMULATED_CUDA_API int emulated_cuda_poisons();
+EMULATED_CUDA_API int emulated_cuda_is_late();
 EMULATED_CUDA_API double emulated_cuda_link_seconds(std::size_t bytes);
 // Seconds of a kernel by the declared roofline; negative if none is declared.
 EMULATED_CUDA_API double emulated_cuda_kernel_seconds(double bytes, double flops);
