@@ -1,7 +1,7 @@
 """Builds emulated CUDA for the PyTorch of this Python: python build.py OUT_DIR
 
-OUT_DIR gets stub libraries with the names of NVIDIA's, and the library that computes values. Only g++ and the headers of
-nvcc 13 are used. What PyTorch wants from a library and nobody wrote becomes a function that aborts with its name.
+OUT_DIR gets stub libraries with the names of NVIDIA's, and the library that computes values. It takes g++ and the
+headers of nvcc 13. What PyTorch wants from a library and nobody wrote becomes a function that aborts with its name.
 """
 
 import collections

@@ -3,10 +3,11 @@
 Importing it initializes CUDA, turns cuDNN off and gives every operator its values.
 """
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 
 import torch
-
 
 torch.backends.cudnn.enabled = False
 torch.cuda.init()
@@ -15,13 +16,21 @@ _runtime = ctypes.CDLL("libcudart.so.13")
 _runtime.emulated_cuda_shadow_distance.restype = ctypes.c_ssize_t
 _runtime.emulated_cuda_host_seconds.restype = ctypes.c_double
 _runtime.emulated_cuda_launches.restype = ctypes.c_uint64
+_runtime.emulated_cuda_declare.restype = ctypes.c_double
+_runtime.emulated_cuda_declare.argtypes = [ctypes.c_char_p, ctypes.c_double]
 _runtime.emulated_cuda_poison.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 operators = ctypes.CDLL("libemulated_cuda_values.so").emulated_cuda_install_values()  # how many have values
 
 
-def is_late() -> bool:
-    """Whether values are made only when something waits for them."""
-    return _runtime.emulated_cuda_is_late() != 0
+@contextlib.contextmanager
+def declared(**figures: float) -> Iterator[None]:
+    """Declare `late`, `poison`, `link`, `bandwidth` or `tflops` for a while. Waits for the device at both ends."""
+    before = {name: _runtime.emulated_cuda_declare(name.encode(), value) for name, value in figures.items()}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            _runtime.emulated_cuda_declare(name.encode(), value)
 
 
 def host_seconds() -> float:

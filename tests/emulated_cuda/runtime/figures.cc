@@ -1,6 +1,8 @@
 #include "figures.h"
 
+#include <cmath>
 #include <cstdlib>
+#include <utility>
 
 namespace emulated_cuda {
 namespace {
@@ -16,10 +18,8 @@ double real(const char* name, const char* otherwise) {
   return std::strtod(text(name, otherwise), nullptr);
 }
 
-}  // namespace
-
-const Figures& figures() {
-  static const Figures* const read = new Figures{
+Figures& read_once() {
+  static auto* const read = new Figures{
       .memory = whole("EMULATED_CUDA_MEMORY", "25769803776"),
       .devices = static_cast<int>(whole("EMULATED_CUDA_DEVICES", "1")),
       .name = text("EMULATED_CUDA_NAME", "Emulated CUDA"),
@@ -32,6 +32,22 @@ const Figures& figures() {
       .flops_per_second = 1e12 * real("EMULATED_CUDA_TFLOPS", "0"),
   };
   return *read;
+}
+
+}  // namespace
+
+const Figures& figures() {
+  return read_once();
+}
+
+double declare(const std::string& figure, double value) {
+  Figures& f = read_once();
+  if (figure == "late") return static_cast<double>(std::exchange(f.late, static_cast<std::uint64_t>(value)));
+  if (figure == "poison") return std::exchange(f.poison, value != 0);
+  if (figure == "link") return std::exchange(f.link_bytes_per_second, 1e9 * value) / 1e9;
+  if (figure == "bandwidth") return std::exchange(f.memory_bytes_per_second, 1e9 * value) / 1e9;
+  if (figure == "tflops") return std::exchange(f.flops_per_second, 1e12 * value) / 1e12;
+  return std::nan("");
 }
 
 }  // namespace emulated_cuda

@@ -24,4 +24,8 @@ struct Figures {
 // Read once, at the first use.
 const Figures& figures();
 
+// Declares "late", "poison", "link", "bandwidth" or "tflops" anew, in the units of its variable. The declared value
+// before, or NaN for another name. Nothing may be queued.
+double declare(const std::string& figure, double value);
+
 }  // namespace emulated_cuda

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "figures.h"
@@ -70,7 +69,12 @@ void emulated_cuda_enqueue(void* stream, void (*run)(void*), void* data, int eng
 }
 void emulated_cuda_poison(void* stream, void* address, std::size_t bytes) {
   const Lock lock;
-  enqueue(stream_of(stream), {.run = [=] { std::memset(bytes_at(address), 0xFF, bytes); }});
+  enqueue(stream_of(stream), {.run = [=] { poison(static_cast<char*>(address), bytes); }});
+}
+double emulated_cuda_declare(const char* figure, double value) {
+  const Lock lock;
+  synchronize_all();
+  return declare(figure, value);
 }
 int emulated_cuda_is_late() {
   return figures().late != 0;

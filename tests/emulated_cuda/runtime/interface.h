@@ -26,8 +26,11 @@ EMULATED_CUDA_API void emulated_cuda_note_launch(const char* kernel);
 // `engine`: 1 computes, 2 copies to the device, 3 copies to the host.
 EMULATED_CUDA_API void emulated_cuda_enqueue(void* stream, void (*run)(void*), void* data, int engine, double seconds);
 
-// Queues bytes of 0xFF.
+// Queues bytes of 0xFF for device memory.
 EMULATED_CUDA_API void emulated_cuda_poison(void* stream, void* address, std::size_t bytes);
+
+// Waits for the device, and declares a figure anew: see figures.h.
+EMULATED_CUDA_API double emulated_cuda_declare(const char* figure, double value);
 
 // The declared figures that the values library needs.
 EMULATED_CUDA_API int emulated_cuda_poisons();

@@ -2,8 +2,10 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <vector>
@@ -14,6 +16,7 @@ namespace emulated_cuda {
 namespace {
 
 constexpr std::size_t kAddresses = std::size_t{4} << 40;
+constexpr std::size_t kHostPage = 4096;
 
 [[noreturn]] void stop(const char* what) {
   std::perror(what);
@@ -114,6 +117,18 @@ void unback(char* address, std::size_t bytes) {
   }
   memory().backed.erase(address);
 }
+void poison(char* address, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::size_t>(bytes_at(address)), end = begin + bytes;
+  const std::size_t first = begin / kHostPage * kHostPage, pages = (end - first + kHostPage - 1) / kHostPage;
+  std::vector<unsigned char> touched(pages);
+  if (mincore(reinterpret_cast<void*>(first), pages * kHostPage, touched.data()) != 0) stop("emulated CUDA: poison");
+  for (std::size_t i = 0; i < pages; ++i) {
+    if ((touched[i] & 1) == 0) continue;
+    const std::size_t from = std::max(begin, first + i * kHostPage), to = std::min(end, first + (i + 1) * kHostPage);
+    std::memset(reinterpret_cast<void*>(from), 0xFF, to - from);
+  }
+}
+
 Extent extent_of(const void* address) {
   const Extent found = before(memory().backed, address);
   return address < found.begin + found.bytes ? found : Extent{};

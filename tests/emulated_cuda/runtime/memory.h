@@ -55,6 +55,10 @@ bool unreserve(char* address);
 void back(char* address, std::size_t bytes);
 void unback(char* address, std::size_t bytes);
 
+// Fills device memory with bytes of 0xFF. Pages that nothing has touched are left out, so that a large allocation costs
+// the host no memory before it is used.
+void poison(char* address, std::size_t bytes);
+
 struct Extent {
   char* begin = nullptr;
   std::size_t bytes = 0;

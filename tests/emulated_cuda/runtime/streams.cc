@@ -47,7 +47,9 @@ void perform_until(Stream& stream, const Event& event, std::uint64_t mark) {
 // Late mode empties the newest stream first, so that it overtakes those that it should have waited for. With a seed,
 // streams take turns at random.
 Stream* next_to_perform() {
-  static std::mt19937_64 chance(figures().late);
+  static std::mt19937_64 chance;
+  static std::uint64_t seed = 0;
+  if (figures().late != seed) chance.seed(seed = figures().late);
   std::vector<Stream*> waiting;
   std::copy_if(streams().begin(), streams().end(), std::back_inserter(waiting),
                [](Stream* s) { return !s->queue.empty(); });

@@ -7,7 +7,7 @@
 // It stands at the dispatch key CUDA itself, so that it sees every call however it comes there: from Python, from
 // autograd's threads, from an executor that redispatches to a key. Only the outermost operator is computed, and once:
 // what CUDA's kernel calls inside allocates and does nothing. A kernel that is launched outside an operator aborts.
-#include <ATen/ThreadLocalState.h>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAStream.h>
@@ -52,11 +52,26 @@ class PlainDispatch {
   Mode mode_;
 };
 
-c10::IValue in_float32(const c10::IValue& value) {
-  if (!value.isTensor() || !value.toTensor().defined()) return value;
-  const at::Tensor& tensor = value.toTensor();
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
-}
+// Arguments of low precision as float32. At the end they are written back: running statistics change, and schemas do
+// not say so.
+class InFloat32 {
+ public:
+  explicit InFloat32(Stack& arguments) {
+    for (c10::IValue& argument : arguments) {
+      if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+      const at::Tensor low = argument.toTensor();
+      if (low.scalar_type() != at::kHalf && low.scalar_type() != at::kBFloat16) continue;
+      argument = low.to(at::kFloat);
+      converted_.emplace_back(low, argument.toTensor());
+    }
+  }
+  void write_back() const {
+    for (const auto& [low, full] : converted_) low.copy_(full);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> converted_;
+};
 
 // One call of an operator on the CPU.
 struct Computation {
@@ -69,11 +84,11 @@ struct Computation {
   Stack results() {
     const PlainDispatch plain;
     if (const Formula formula = formula_of(op.schema().name())) return formula(arguments, state);
-    if (rule == Rule::computed_in_float32) {
-      for (c10::IValue& argument : arguments) argument = in_float32(argument);
-    }
+    std::optional<InFloat32> full;
+    if (rule == Rule::computed_in_float32) full.emplace(arguments);
     const Drawing drawing(op, state, arguments);
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
+    if (full) full->write_back();
     return std::move(arguments);
   }
 

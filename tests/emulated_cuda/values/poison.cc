@@ -7,13 +7,9 @@
 namespace emulated_cuda {
 
 void poison_what_is_freed() {
-  if (emulated_cuda_poisons() == 0) return;
   using Entry = c10::CachingDeviceAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const Entry& entry) {
-    if (entry.action_ != Entry::FREE_COMPLETED && entry.action_ != Entry::SEGMENT_ALLOC &&
-        entry.action_ != Entry::SEGMENT_MAP) {
-      return;
-    }
+    if (entry.action_ != Entry::FREE_COMPLETED || emulated_cuda_poisons() == 0) return;
     emulated_cuda_poison(entry.stream_, reinterpret_cast<void*>(entry.addr_), entry.size_);
   });
 }

@@ -28,10 +28,9 @@ const Names kWithoutValues = {
     "aten::_use_cudnn_ctc_loss",
 };
 const Names kInFloat32 = {
-    "aten::native_layer_norm",
-    "aten::native_layer_norm_backward",
-    "aten::native_group_norm",
-    "aten::native_group_norm_backward",
+    "aten::native_layer_norm",          "aten::native_layer_norm_backward", "aten::native_group_norm",
+    "aten::native_group_norm_backward", "aten::native_batch_norm",          "aten::native_batch_norm_backward",
+    "aten::_native_batch_norm_legit",   "aten::_batch_norm_with_update",    "aten::batch_norm_backward",
 };
 const Names kOneOperation = {"aten::copy_", "aten::convolution", "aten::convolution_backward"};
 

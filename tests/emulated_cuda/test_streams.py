@@ -1,0 +1,143 @@
+"""Late mode catches what a GPU does wrong now and then: each fault is caught, and the right program passes."""
+
+import pytest
+import torch
+
+N = 1 << 18
+
+
+def sides():
+    return torch.cuda.current_stream(), torch.cuda.Stream()
+
+
+def computed_on_another_stream(wait):
+    main, side = sides()
+    a = torch.rand(N)
+    x, y = a.cuda(), torch.empty(N, device="cuda")
+    torch.cuda.synchronize()
+    x.mul_(2)
+    if wait:
+        side.wait_stream(main)
+    with torch.cuda.stream(side):
+        torch.add(x, 1, out=y)
+    side.synchronize()
+    return torch.equal(y.cpu(), a * 2 + 1)
+
+
+def through_an_event(wait):
+    main, side = sides()
+    a = torch.rand(N)
+    x, y = a.cuda(), torch.empty(N, device="cuda")
+    event = torch.cuda.Event()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        x.mul_(2)
+        event.record()
+    if wait:
+        main.wait_event(event)
+    torch.add(x, 1, out=y)
+    return torch.equal(y.cpu(), a * 2 + 1)
+
+
+def freed_while_another_stream_reads(record):
+    main, side = sides()
+    a = torch.rand(N)
+    x, y = a.cuda(), torch.empty(N, device="cuda")
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        torch.add(x, 1, out=y)
+    if record:
+        x.record_stream(side)
+    del x
+    main.synchronize()
+    side.synchronize()
+    return torch.equal(y.cpu(), a + 1)
+
+
+def reused_across_streams(wait):
+    """One arena, two tensors at one place: the second is written on another stream than the first is read on."""
+    main, side = sides()
+    a = torch.rand(N)
+    arena, y = torch.empty(N, device="cuda"), torch.empty(N, device="cuda")
+    arena.copy_(a)
+    torch.cuda.synchronize()
+    torch.add(arena, 1, out=y)
+    if wait:
+        side.wait_stream(main)
+    with torch.cuda.stream(side):
+        arena.fill_(-5)
+    side.synchronize()
+    return torch.equal(y.cpu(), a + 1)
+
+
+def pinned_source_changed(wait):
+    a = torch.rand(N)
+    source = a.clone().pin_memory()
+    x = torch.empty(N, device="cuda")
+    x.copy_(source, non_blocking=True)
+    if wait:
+        torch.cuda.current_stream().synchronize()
+    source.zero_()
+    return torch.equal(x.cpu(), a)
+
+
+def pinned_target_read(wait):
+    a = torch.rand(N)
+    x, target = a.cuda(), torch.zeros(N, pin_memory=True)
+    target.copy_(x, non_blocking=True)
+    if wait:
+        torch.cuda.current_stream().synchronize()
+    return torch.equal(target.clone(), a)
+
+
+PROGRAMS = [
+    computed_on_another_stream, through_an_event, freed_while_another_stream_reads, reused_across_streams,
+    pinned_source_changed, pinned_target_read,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_the_right_program_passes(program, every_order):
+    assert program(True)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_the_fault_is_caught(program, late):
+    assert not program(False)
+
+
+def test_a_pageable_source_may_change_at_once(every_order):
+    a = torch.rand(N)
+    source = a.clone()
+    x = source.to("cuda", non_blocking=True)
+    source.zero_()
+    assert torch.equal(x.cpu(), a)
+
+
+def test_memory_comes_back_after_record_stream(late):
+    """The allocator polls its events. Memory that a side stream used is free again once that has run."""
+    main, side = sides()
+    x = torch.rand(N, device="cuda")
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        x + 1
+    x.record_stream(side)
+    address = x.data_ptr()
+    del x
+    other = torch.empty(N, device="cuda")
+    assert other.data_ptr() != address
+    torch.cuda.synchronize()
+    assert torch.empty(N, device="cuda").data_ptr() == address
+
+
+def test_queries(late):
+    event = torch.cuda.Event()
+    x = torch.rand(N, device="cuda") * 2
+    event.record()
+    assert not event.query()
+    event.synchronize()
+    assert event.query() and torch.cuda.current_stream().query()
+    event.record()
+    while not event.query():  # ends
+        pass
+    assert x.is_cuda
