@@ -49,7 +49,7 @@ print(torch.cuda.memory_allocated())
 
 
 def test_running_out_of_memory():
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 30.00 GiB"):
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 30"):
         torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
     code = "torch.empty(200 << 20, dtype=torch.uint8, device='cuda'); print(torch.cuda.mem_get_info()[1])"
     assert "OutOfMemoryError" in run(code, EMULATED_CUDA_MEMORY=str(100 << 20)).stderr
