@@ -19,24 +19,25 @@ VALUES = "libemulated_cuda_values.so"
 
 # Which sources a library has. Libraries without any are made of aborting functions alone.
 SOURCES = {
-    CUDART: ["allocations", "clock", "copies", "devices", "figures", "interface", "kernels", "memory", "stream_calls",
-             "streams", "virtual_memory"],
+    CUDART: ["allocations", "clock", "copies", "devices", "figures", "interface", "kernels", "memory", "modules",
+             "stream_calls", "streams", "virtual_memory"],
     "libcublas.so.13": ["blas"],
     "libcublasLt.so.13": ["blas_lt"],
     "libcudnn.so.9": ["loaded_only"],
     "libcupti.so.13": ["loaded_only"],
-    "libnvrtc.so.13": ["loaded_only"],
+    "libnvrtc.so.13": ["nvrtc"],
     "libnccl.so.2": ["loaded_only"],
     "libnvidia-ml.so.1": ["nvml"],
     "libcuda.so.1": [],
 }  # fmt: skip
 
-# Where symbols without a version belong.
+# Where symbols without a version belong, the first that fits.
 BY_PREFIX = {
     "cuFile": "libcufile.so.0",
     "cusparseLt": "libcusparseLt.so.0",
     "nccl": "libnccl.so.2",
     "nvshmem": "libnvshmem_host.so.3",
+    "cu": "libcuda.so.1",
 }
 
 
@@ -84,9 +85,9 @@ def wanted_symbols(folder):
             elif version == "NVSHMEM":
                 wanted["libnvshmem_host.so.3"][symbol] = version
             elif not version:
-                for prefix, library in BY_PREFIX.items():
-                    if symbol.startswith(prefix):
-                        wanted[library][symbol] = None
+                library = next((name for prefix, name in BY_PREFIX.items() if symbol.startswith(prefix)), None)
+                if library:
+                    wanted[library][symbol] = None
     for library in SOURCES:
         _ = wanted[library]
     return {library: {s: v for s, v in symbols.items() if s not in defined} for library, symbols in wanted.items()}
@@ -102,10 +103,14 @@ def compile_source(out, source, includes):
     return made
 
 
-def link_library(out, library, wanted, objects):
-    """One stub library. Returns how many of its functions abort."""
-    written = {line.split()[-1] for o in objects for line in run("nm", "--defined-only", "-g", o).splitlines() if line}
-    missing = sorted(set(wanted) - written)
+def defined_symbols(objects):
+    """What object files define for others."""
+    return {line.split()[-1] for o in objects for line in run("nm", "--defined-only", "-g", o).splitlines() if line}
+
+
+def link_library(out, library, wanted, objects, elsewhere):
+    """One stub library. Returns how many of its functions abort. `elsewhere`: what the runtime defines for it."""
+    missing = sorted(set(wanted) - defined_symbols(objects) - elsewhere)
     stubs = out / f"{library}.aborts.c"
     stubs.write_text("\n".join([
         "#include <stdio.h>", "#include <stdlib.h>",
@@ -137,9 +142,12 @@ def main():
     torch, headers = torch_folder(), cuda_headers()
     objects = {source.stem: compile_source(out, source, [headers]) for source in sorted(HERE.glob("runtime/*.cc"))}
     wanted = wanted_symbols(torch / "lib")
+    in_runtime = defined_symbols(objects[name] for name in SOURCES[CUDART])
     for library in sorted(wanted, key=lambda name: (name != CUDART, name)):  # the others link to the runtime
         sources = [objects[name] for name in SOURCES.get(library, [])]
-        aborts = link_library(out, library, wanted[library], sources)
+        aborts = link_library(
+            out, library, wanted[library], sources, in_runtime if library == "libcuda.so.1" else set()
+        )
         print(f"{library:24} {len(wanted[library]):4} functions wanted, {aborts:4} abort")
     build_values(out, torch, headers)
 

@@ -5,10 +5,12 @@ Importing it initializes CUDA, turns cuDNN off and gives every operator its valu
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Iterator
 
 import torch
 
+os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # kernels compiled here are empty: a GPU must not find them
 torch.backends.cudnn.enabled = False
 torch.cuda.init()
 

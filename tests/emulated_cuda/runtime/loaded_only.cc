@@ -1,4 +1,4 @@
-// Libraries that PyTorch asks for a version, and then leaves alone: cuDNN (it must be off), cuPTI, NVRTC, NCCL.
+// Libraries that PyTorch asks for a version, and then leaves alone: cuDNN (it must be off), cuPTI, NCCL.
 #include <cstddef>
 
 #include "interface.h"
@@ -16,11 +16,6 @@ API const char* cudnnGetErrorString(int) {
 }
 API int cuptiGetVersion(unsigned* version) {
   *version = 130000;
-  return 0;
-}
-API int nvrtcVersion(int* major, int* minor) {
-  *major = 13;
-  *minor = 0;
   return 0;
 }
 API int ncclGetVersion(int* version) {

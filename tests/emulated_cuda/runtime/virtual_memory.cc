@@ -60,6 +60,9 @@ API CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = reinterpret_cast<CUcontext>(&the_context);
   return CUDA_SUCCESS;
 }
+API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  return cuCtxGetCurrent(context);
+}
 API CUresult cuCtxSetCurrent(CUcontext) {
   return CUDA_SUCCESS;
 }

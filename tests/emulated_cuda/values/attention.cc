@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <unordered_map>
 
 namespace emulated_cuda {
 namespace {
@@ -65,6 +64,8 @@ std::uint64_t whole(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.view(at::kLong).item<int64_t>());
 }
 
+}  // namespace
+
 // (query, key, value, bias?, with_logsumexp, dropout, is_causal, scale?) -> (out, logsumexp, seed, offset)
 Stack efficient_forward(const Stack& s, std::optional<DrawState> state) {
   const Attention a{s[0].toTensor(), s[1].toTensor(), s[2].toTensor(),          tensor_or_none(s[3]),
@@ -103,19 +104,6 @@ Stack flash_backward(const Stack& s, std::optional<DrawState>) {
   const DrawState state = a.dropout == 0 ? DrawState{} : DrawState{whole(left[0]), whole(left[1])};
   const Gradients made = backward(a, s[0].toTensor(), state);
   return {made.query, made.key, made.value};
-}
-
-}  // namespace
-
-Formula formula_of(const std::string& name) {
-  static const std::unordered_map<std::string, Formula> formulas = {
-      {"aten::_scaled_dot_product_efficient_attention", &efficient_forward},
-      {"aten::_scaled_dot_product_efficient_attention_backward", &efficient_backward},
-      {"aten::_scaled_dot_product_flash_attention", &flash_forward},
-      {"aten::_scaled_dot_product_flash_attention_backward", &flash_backward},
-  };
-  const auto found = formulas.find(name);
-  return found == formulas.end() ? nullptr : found->second;
 }
 
 }  // namespace emulated_cuda

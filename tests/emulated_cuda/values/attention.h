@@ -9,15 +9,14 @@
 #include <ATen/core/stack.h>
 
 #include <optional>
-#include <string>
 
 #include "draws.h"
 
 namespace emulated_cuda {
 
-using Formula = torch::jit::Stack (*)(const torch::jit::Stack& arguments, std::optional<DrawState> state);
-
-// Null for operators that have none.
-Formula formula_of(const std::string& name);
+torch::jit::Stack efficient_forward(const torch::jit::Stack& arguments, std::optional<DrawState> state);
+torch::jit::Stack efficient_backward(const torch::jit::Stack& arguments, std::optional<DrawState> state);
+torch::jit::Stack flash_forward(const torch::jit::Stack& arguments, std::optional<DrawState> state);
+torch::jit::Stack flash_backward(const torch::jit::Stack& arguments, std::optional<DrawState> state);
 
 }  // namespace emulated_cuda

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "../runtime/interface.h"
-#include "attention.h"
 #include "draws.h"
+#include "formulas.h"
 #include "host_view.h"
 #include "poison.h"
 #include "rules.h"
@@ -83,7 +83,7 @@ struct Computation {
 
   Stack results() {
     const PlainDispatch plain;
-    if (const Formula formula = formula_of(op.schema().name())) return formula(arguments, state);
+    if (const Formula formula = formula_of(op)) return formula(arguments, state);
     std::optional<InFloat32> full;
     if (rule == Rule::computed_in_float32) full.emplace(arguments);
     const Drawing drawing(op, state, arguments);
@@ -105,8 +105,11 @@ struct Computation {
     }
   }
 
+  // A result that CUDA leaves empty has no use on the device. Normalizations leave statistics empty on the CPU if
+  // nothing reads them.
   void store(const at::Tensor& from, const at::Tensor& to) const {
-    if (!from.defined() || !to.defined()) return;
+    if (!from.defined() || !to.defined() || to.numel() == 0) return;
+    if (rule == Rule::computed_in_float32 && from.numel() == 0) return;
     TORCH_CHECK(from.sizes() == to.sizes(), "emulated CUDA: ", op.schema().name(), " gives ", to.sizes(),
                 " on CUDA and ", from.sizes(), " on the CPU");
     to.copy_(from);

@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "attention.h"
+#include "formulas.h"
 
 namespace emulated_cuda {
 namespace {
@@ -66,7 +66,7 @@ void for_each_tensor(const torch::jit::Stack& values, Visit visit) {
 
 Rule rule_for(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
-  if (formula_of(name) != nullptr) return Rule::computed;
+  if (formula_of(op) != nullptr) return Rule::computed;
   if (kWithoutValues.contains(name) || is_view(op)) return Rule::as_it_is;
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) return Rule::as_it_is;
   if (!returns_tensors(op)) return Rule::for_the_host;
