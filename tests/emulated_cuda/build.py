@@ -5,6 +5,7 @@ headers of nvcc 13. What PyTorch wants from a library and nobody wrote becomes a
 """
 
 import collections
+import concurrent.futures
 import importlib.util
 import os
 import pathlib
@@ -103,6 +104,13 @@ def compile_source(out, source, includes):
     return made
 
 
+def compile_all(out, sources, includes):
+    """Object files by the names of their sources. As many at once as CMAKE_BUILD_PARALLEL_LEVEL says, or one."""
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "1"))) as pool:
+        made = pool.map(lambda source: compile_source(out, source, includes), sources)
+        return {source.stem: result for source, result in zip(sources, made, strict=True)}
+
+
 def defined_symbols(objects):
     """What object files define for others."""
     return {line.split()[-1] for o in objects for line in run("nm", "--defined-only", "-g", o).splitlines() if line}
@@ -129,9 +137,9 @@ def link_library(out, library, wanted, objects, elsewhere):
 
 def build_values(out, torch, headers):
     """The library that computes values, against PyTorch's own headers and libraries."""
-    objects = [compile_source(out, source, [headers, torch / "include"]) for source in sorted(HERE.glob("values/*.cc"))]
-    run("g++", "-shared", *objects, "-o", out / VALUES, "-L", out, f"-l:{CUDART}", "-L", torch / "lib", "-lc10",
-        "-lc10_cuda", "-ltorch_cpu", "-Wl,-rpath,$ORIGIN")  # fmt: skip
+    objects = compile_all(out, sorted(HERE.glob("values/*.cc")), [headers, torch / "include"])
+    run("g++", "-shared", *objects.values(), "-o", out / VALUES, "-L", out, f"-l:{CUDART}", "-L", torch / "lib",
+        "-lc10", "-lc10_cuda", "-ltorch_cpu", "-Wl,-rpath,$ORIGIN")  # fmt: skip
 
 
 def main():
@@ -140,7 +148,7 @@ def main():
     out = pathlib.Path(sys.argv[1]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     torch, headers = torch_folder(), cuda_headers()
-    objects = {source.stem: compile_source(out, source, [headers]) for source in sorted(HERE.glob("runtime/*.cc"))}
+    objects = compile_all(out, sorted(HERE.glob("runtime/*.cc")), [headers])
     wanted = wanted_symbols(torch / "lib")
     in_runtime = defined_symbols(objects[name] for name in SOURCES[CUDART])
     for library in sorted(wanted, key=lambda name: (name != CUDART, name)):  # the others link to the runtime

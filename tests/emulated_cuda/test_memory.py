@@ -9,8 +9,9 @@ import pytest
 import torch
 
 
-def run(code, **environment):
-    prelude = f"import sys; sys.path[:0] = {sys.path!r}\nimport torch, emulated_cuda\n"
+def run(code, values=True, **environment):
+    prelude = f"import sys; sys.path[:0] = {sys.path!r}\nimport torch\n"
+    prelude += "import emulated_cuda\n" if values else "torch.backends.cudnn.enabled = False\n"
     return subprocess.run(
         [sys.executable, "-c", prelude + code], env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -46,6 +47,21 @@ y = x @ x
 print(torch.cuda.memory_allocated())
 """
     assert int(run(code).stdout) > 8 << 20
+
+
+@pytest.mark.parametrize("model", ["mlp", "convnet", "bert", "gpt2"])
+def test_values_change_no_request(model):
+    """The allocator's trace of a training is the same with and without values, to the byte."""
+    code = f"""
+import models
+torch.cuda.memory._record_memory_history(context=None, stacks="python")
+models.train(models.{model}, "cuda", dropout=0.1)
+trace = torch.cuda.memory._snapshot()["device_traces"][0]
+print([(e["action"], e["size"], e["addr"] - trace[0]["addr"]) for e in trace])
+"""
+    with_values, without = run(code), run(code, values=False)
+    assert with_values.stdout.count("alloc") > 100, with_values.stderr
+    assert with_values.stdout == without.stdout
 
 
 def test_running_out_of_memory():

@@ -1,5 +1,7 @@
 """Late mode catches what a GPU does wrong now and then: each fault is caught, and the right program passes."""
 
+import threading
+
 import pytest
 import torch
 
@@ -141,3 +143,23 @@ def test_queries(late):
     while not event.query():  # ends
         pass
     assert x.is_cuda
+
+
+def test_threads_on_streams_of_their_own(every_order):
+    wrong = []
+
+    def work(seed):
+        a = torch.rand(40, 40, generator=torch.Generator().manual_seed(seed))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(30):
+                x = a.pin_memory().to("cuda", non_blocking=True).requires_grad_()
+                (x @ x).sum().backward()
+                if not torch.allclose(x.grad.cpu(), a.sum(1) + a.sum(0)[:, None]):
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
