@@ -12,6 +12,7 @@ import torch
 
 os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # kernels compiled here are empty: a GPU must not find them
 torch.backends.cudnn.enabled = False
+torch.backends.cuda.enable_cudnn_sdp(False)
 torch.cuda.init()
 
 _runtime = ctypes.CDLL("libcudart.so.13")

@@ -1,6 +1,8 @@
 """Operators however they are called, and the state of random ones."""
 
+import pytest
 import torch
+import torch.nn.functional as F
 
 CUDA_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 
@@ -27,6 +29,9 @@ def test_views_write_the_same_memory(every_order):
         t.view(-1)[::5] = 7
         torch.add(t[0], t[1], out=t[3])
     assert torch.equal(x.cpu(), a)
+    resized = torch.empty(0, device="cuda")
+    torch.mul(x, 2, out=resized)
+    assert torch.equal(resized.cpu(), a * 2)
 
 
 def test_lists_are_computed(every_order):
@@ -36,6 +41,47 @@ def test_lists_are_computed(every_order):
     torch._foreach_add_(x, made)
     assert all(torch.equal(p.cpu(), q * 3) for p, q in zip(x, a, strict=True))
     assert torch.equal(torch.stack(torch._foreach_norm(x)).cpu(), torch.stack(torch._foreach_norm([t * 3 for t in a])))
+
+
+INDEX = torch.randint(8, (6, 8), generator=torch.Generator().manual_seed(1))
+FUNCTIONS = {
+    "sort": lambda x: x.sort(dim=1, descending=True).values,
+    "topk": lambda x: x.topk(3).values,
+    "cumsum": lambda x: x.cumsum(0),
+    "gather": lambda x: x.gather(1, INDEX.to(x.device)),
+    "scatter_add": lambda x: torch.zeros_like(x).scatter_add(1, INDEX.to(x.device), x),
+    "index": lambda x: x[:, INDEX[0].to(x.device)],
+    "index_of_the_host": lambda x: x[INDEX[0] % 6],
+    "embedding": lambda x: F.embedding(INDEX.to(x.device) % 6, x),
+    "softmax": lambda x: x.softmax(1) * x.log_softmax(0),
+    "reductions": lambda x: x.var() + x.std(0) + x.norm() + x.prod(1).sum() + x.amax(0) + x.logsumexp(1).mean(),
+    "where": lambda x: torch.where(x > 0.5, x, -x).masked_fill(x > 0.8, 2).tril(),
+    "shapes": lambda x: torch.cat([x.roll(1, 0), x.flip(1), x.repeat(2, 1)]).unfold(1, 3, 2),
+    "special": lambda x: x.erfinv() + x.lgamma() + x.exp2() + x.sinc() + F.logsigmoid(x) + F.mish(x),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x) + torch.cdist(x, x.flip(0)),
+    "products": lambda x: torch.baddbmm(x[None], x[None, :, :6], x[None]) + torch.outer(x[0, :6], x[1]),
+    "conv": lambda x: F.conv_transpose2d(F.conv2d(x[None, None], x[None, None, :3, :3]), x[None, None, :2, :2]),
+    "conv3d": lambda x: F.conv3d(x.view(1, 1, 2, 4, 6), x.view(1, 1, 2, 4, 6)[..., :2, :2]),
+    "pooling": lambda x: F.avg_pool1d(x, 2) + F.adaptive_max_pool1d(x, 4) + F.lp_pool1d(x, 2, 2),
+    "resampling": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    "padding": lambda x: F.pad(x[None], (1, 2), mode="reflect"),
+    "losses": lambda x: (
+        F.smooth_l1_loss(x, x.flip(0)) + F.kl_div(x, x, reduction="sum") + F.cross_entropy(x, INDEX[:, 0].to(x.device))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_and_gradients_equal_the_cpu(name, every_order):
+    a = torch.rand(6, 8, generator=torch.Generator().manual_seed(2)) * 0.9 + 0.05
+    made = []
+    for device in ("cpu", "cuda"):
+        x = a.to(device).detach().requires_grad_()
+        y = FUNCTIONS[name](x)
+        (y * y).sum().backward()
+        made.append((y.detach().cpu(), x.grad.cpu()))
+    assert torch.equal(made[0][0], made[1][0])
+    assert torch.equal(made[0][1], made[1][1])
 
 
 def test_results_sized_by_values(every_order):

@@ -2,6 +2,7 @@
 
 import threading
 
+import emulated_cuda
 import pytest
 import torch
 
@@ -12,7 +13,14 @@ def sides():
     return torch.cuda.current_stream(), torch.cuda.Stream()
 
 
-def computed_on_another_stream(wait):
+def finish(*streams):
+    """Waits for the streams in this order, or for the whole device if there are none."""
+    for stream in streams:
+        stream.synchronize()
+    torch.cuda.synchronize()
+
+
+def computed_on_another_stream(wait, together=False):
     main, side = sides()
     a = torch.rand(N)
     x, y = a.cuda(), torch.empty(N, device="cuda")
@@ -22,7 +30,7 @@ def computed_on_another_stream(wait):
         side.wait_stream(main)
     with torch.cuda.stream(side):
         torch.add(x, 1, out=y)
-    side.synchronize()
+    finish(*([] if together else [side]))
     return torch.equal(y.cpu(), a * 2 + 1)
 
 
@@ -41,7 +49,7 @@ def through_an_event(wait):
     return torch.equal(y.cpu(), a * 2 + 1)
 
 
-def freed_while_another_stream_reads(record):
+def freed_while_another_stream_reads(record, together=False):
     main, side = sides()
     a = torch.rand(N)
     x, y = a.cuda(), torch.empty(N, device="cuda")
@@ -51,8 +59,7 @@ def freed_while_another_stream_reads(record):
     if record:
         x.record_stream(side)
     del x
-    main.synchronize()
-    side.synchronize()
+    finish(*([] if together else [main, side]))
     return torch.equal(y.cpu(), a + 1)
 
 
@@ -106,6 +113,15 @@ def test_the_right_program_passes(program, every_order):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_the_fault_is_caught(program, late):
     assert not program(False)
+
+
+def test_the_order_decides_what_a_wait_for_all_catches():
+    """One wait for the whole device at the end hides a fault from some orders, which CUDA may take."""
+    for program, order in ((computed_on_another_stream, 1), (freed_while_another_stream_reads, 2)):
+        with emulated_cuda.declared(late=order):
+            assert not program(False, together=True) and program(True, together=True)
+        with emulated_cuda.declared(late=3 - order):
+            assert program(False, together=True)
 
 
 def test_a_pageable_source_may_change_at_once(every_order):

@@ -44,8 +44,6 @@ void perform_until(Stream& stream, const Event& event, std::uint64_t mark) {
   while (event.performed < mark && !stream.queue.empty()) perform_first(stream);
 }
 
-// Late mode empties the newest stream first, so that it overtakes those that it should have waited for. With a seed,
-// streams take turns at random.
 Stream* next_to_perform() {
   static std::mt19937_64 chance;
   static std::uint64_t seed = 0;
@@ -54,7 +52,8 @@ Stream* next_to_perform() {
   std::copy_if(streams().begin(), streams().end(), std::back_inserter(waiting),
                [](Stream* s) { return !s->queue.empty(); });
   if (waiting.empty()) return nullptr;
-  return figures().late > 1 ? waiting[chance() % waiting.size()] : waiting.back();
+  if (seed > 2) return waiting[chance() % waiting.size()];
+  return seed == 2 ? waiting.front() : waiting.back();
 }
 
 }  // namespace
@@ -62,7 +61,10 @@ Stream* next_to_perform() {
 Stream& current_default_stream() {
   static auto* const made = new std::map<int, Stream*>;
   Stream*& stream = (*made)[current_device()];
-  if (stream == nullptr) stream = make_stream(0);
+  if (stream == nullptr) {  // it counts as older than all others, whenever it is first used
+    stream = make_stream(0);
+    std::rotate(streams().begin(), streams().end() - 1, streams().end());
+  }
   return *stream;
 }
 Stream* make_stream(int priority) {

@@ -7,6 +7,10 @@
 //     main   | write x | record e |
 //     side   | wait for e | read x |     side.synchronize() performs main up to e, then side.
 //                                        Without the wait it performs side alone, and x is not yet written.
+//
+// Where the host waits for the whole device, the declared figure `late` says who comes first: 1 the newest stream, so
+// that it overtakes those that it should have waited for; 2 the oldest, so that memory is reused before others have
+// read it; from 3 on, streams take turns at random with this seed.
 #pragma once
 
 #include <cstdint>
