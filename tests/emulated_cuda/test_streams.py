@@ -99,9 +99,39 @@ def pinned_target_read(wait):
     return torch.equal(target.clone(), a)
 
 
+def swapped(wait_for_store, wait_for_load):
+    """A tensor goes to the host on a stream of its own, its place is used meanwhile, and it comes back to another."""
+    main, side = sides()
+    a = torch.rand(N)
+    arena, kept = torch.empty(2 * N, device="cuda"), torch.empty(N, pin_memory=True)
+    x, place = arena[:N].copy_(a), arena[N:].fill_(0)
+    torch.cuda.synchronize()
+    x.mul_(2)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        kept.copy_(x, non_blocking=True)
+    if wait_for_store:
+        main.wait_stream(side)
+    x.fill_(-5)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        place.copy_(kept, non_blocking=True)
+    if wait_for_load:
+        main.wait_stream(side)
+    return torch.equal((place + 1).cpu(), a * 2 + 1)
+
+
+def swapped_out(wait):
+    return swapped(wait_for_store=wait, wait_for_load=True)
+
+
+def swapped_in(wait):
+    return swapped(wait_for_store=True, wait_for_load=wait)
+
+
 PROGRAMS = [
     computed_on_another_stream, through_an_event, freed_while_another_stream_reads, reused_across_streams,
-    pinned_source_changed, pinned_target_read,
+    pinned_source_changed, pinned_target_read, swapped_out, swapped_in,
 ]  # fmt: skip
 
 
