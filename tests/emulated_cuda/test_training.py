@@ -67,6 +67,22 @@ def test_low_precision_trains(name):
     assert on_cuda == pytest.approx(on_cpu, rel=0.05)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+@pytest.mark.parametrize("bias", [True, False])
+def test_recurrent_cells_are_near_the_cpu(kind, bias):
+    """The CPU adds biases in another order."""
+    torch.manual_seed(0)
+    model, x = kind(8, 16, num_layers=2, bias=bias), torch.randn(5, 3, 8)
+    made = {}
+    for device in ("cpu", "cuda"):
+        model.to(device).zero_grad(set_to_none=True)
+        out, _ = model(x.to(device))
+        out.square().sum().backward()
+        made[device] = [out.detach().cpu(), *(p.grad.cpu().clone() for p in model.parameters())]
+    for a, b in zip(made["cpu"], made["cuda"], strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_autocast_with_a_scaler_trains():
     torch.manual_seed(0)
     model, (x, y), loss_of = models.mlp()

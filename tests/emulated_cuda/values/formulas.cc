@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "attention.h"
+#include "recurrent.h"
 
 namespace emulated_cuda {
 namespace {
@@ -27,6 +28,10 @@ Formula formula_of(const c10::OperatorHandle& op) {
       {"aten::_scaled_dot_product_efficient_attention_backward", &efficient_backward},
       {"aten::_scaled_dot_product_flash_attention", &flash_forward},
       {"aten::_scaled_dot_product_flash_attention_backward", &flash_backward},
+      {"aten::_thnn_fused_lstm_cell", &lstm_forward},
+      {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_backward},
+      {"aten::_thnn_fused_gru_cell", &gru_forward},
+      {"aten::_thnn_fused_gru_cell_backward", &gru_backward},
       {"aten::log_sigmoid_backward", &log_sigmoid_backward},
   };
   const auto found = formulas.find(c10::toString(op.operator_name()));
