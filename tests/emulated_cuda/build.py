@@ -95,9 +95,10 @@ def wanted_symbols(folder):
 
 
 def compile_source(out, source, includes):
-    """The object file of a source, made again if the source or any header of ours is newer."""
+    """The object file of a source, made again if the source or a header that it may include is newer."""
     made = out / f"{source.parent.name}_{source.stem}.o"
-    newest = max(path.stat().st_mtime for path in [source, *HERE.glob("*/*.h")])
+    headers = [*HERE.glob("runtime/*.h"), *source.parent.glob("*.h")]
+    newest = max(path.stat().st_mtime for path in [source, *headers])
     if not made.exists() or made.stat().st_mtime < newest:
         flags = ["-std=c++20", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-Wall"]
         run("g++", *flags, *(f"-isystem{path}" for path in includes), "-c", source, "-o", made)

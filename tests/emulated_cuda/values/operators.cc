@@ -1,28 +1,22 @@
 // Values for kernels that do nothing. Every operator with a kernel for CUDA gets one in front of it:
 //
-//   1. CUDA's own kernel runs: real allocations, workspaces, the generator's offset, its waits. Its launches do
-//   nothing.
+//   1. CUDA's own kernel runs, with launches that do nothing: real allocations and waits, the generator's offset.
 //   2. The CPU's kernel is queued on the current stream, over the shadow bytes of the same tensors.
 //
 // It stands at the dispatch key CUDA itself, so that it sees every call however it comes there: from Python, from
 // autograd's threads, from an executor that redispatches to a key. Only the outermost operator is computed, and once:
 // what CUDA's kernel calls inside allocates and does nothing. A kernel that is launched outside an operator aborts.
-
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
-#include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "../runtime/interface.h"
+#include "computation.h"
 #include "draws.h"
-#include "formulas.h"
 #include "host_view.h"
 #include "poison.h"
 #include "rules.h"
@@ -34,88 +28,6 @@ using torch::jit::Stack;
 
 thread_local bool inside = false;
 
-// The CPU's kernels see no autograd, autocast or mode of the thread that happens to run them.
-class PlainDispatch {
- public:
-  PlainDispatch()
-      : guard_(c10::DispatchKeySet(c10::DispatchKey::BackendSelect),
-               c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset),
-        mode_(c10::AutogradState(false, false, false, false)) {}
-
- private:
-  struct Mode {
-    explicit Mode(c10::AutogradState state) { c10::AutogradState::set_tls_state(state); }
-    ~Mode() { c10::AutogradState::set_tls_state(before); }
-    c10::AutogradState before = c10::AutogradState::get_tls_state();
-  };
-  c10::impl::ForceDispatchKeyGuard guard_;
-  Mode mode_;
-};
-
-// Arguments of low precision as float32. At the end they are written back: running statistics change, and schemas do
-// not say so.
-class InFloat32 {
- public:
-  explicit InFloat32(Stack& arguments) {
-    for (c10::IValue& argument : arguments) {
-      if (!argument.isTensor() || !argument.toTensor().defined()) continue;
-      const at::Tensor low = argument.toTensor();
-      if (low.scalar_type() != at::kHalf && low.scalar_type() != at::kBFloat16) continue;
-      argument = low.to(at::kFloat);
-      converted_.emplace_back(low, argument.toTensor());
-    }
-  }
-  void write_back() const {
-    for (const auto& [low, full] : converted_) low.copy_(full);
-  }
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> converted_;
-};
-
-// One call of an operator on the CPU.
-struct Computation {
-  c10::OperatorHandle op;
-  Rule rule;
-  Stack arguments;  // on the host
-  std::optional<DrawState> state;
-  std::vector<std::pair<std::size_t, c10::IValue>> targets;  // which result goes where
-
-  Stack results() {
-    const PlainDispatch plain;
-    if (const Formula formula = formula_of(op)) return formula(arguments, state);
-    std::optional<InFloat32> full;
-    if (rule == Rule::computed_in_float32) full.emplace(arguments);
-    const Drawing drawing(op, state, arguments);
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
-    if (full) full->write_back();
-    return std::move(arguments);
-  }
-
-  void run() {
-    const Stack made = results();
-    const PlainDispatch plain;
-    for (const auto& [i, target] : targets) {
-      if (target.isTensor()) {
-        store(made[i].toTensor(), target.toTensor());
-        continue;
-      }
-      const auto from = made[i].toTensorVector(), to = target.toTensorVector();
-      for (std::size_t j = 0; j < to.size(); ++j) store(from[j], to[j]);
-    }
-  }
-
-  // A result that CUDA leaves empty has no use on the device. Normalizations leave statistics empty on the CPU if
-  // nothing reads them.
-  void store(const at::Tensor& from, const at::Tensor& to) const {
-    if (!from.defined() || !to.defined() || to.numel() == 0) return;
-    if (rule == Rule::computed_in_float32 && from.numel() == 0) return;
-    TORCH_CHECK(from.sizes() == to.sizes(), "emulated CUDA: ", op.schema().name(), " gives ", to.sizes(),
-                " on CUDA and ", from.sizes(), " on the CPU");
-    to.copy_(from);
-  }
-};
-
 c10::Device device_of(const Stack& arguments) {
   for (const c10::IValue& value : arguments) {
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda()) return value.toTensor().device();
@@ -126,15 +38,6 @@ c10::Device device_of(const Stack& arguments) {
     }
   }
   return {c10::kCUDA, c10::cuda::current_device()};
-}
-
-Computation computation_of(const c10::OperatorHandle& op, Rule rule, const Stack& arguments, HostViews& views) {
-  Computation made{op, rule, {}, std::nullopt, {}};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto* const alias = op.schema().arguments()[i].alias_info();
-    made.arguments.push_back(views.argument(arguments[i], alias != nullptr && alias->isWrite()));
-  }
-  return made;
 }
 
 struct Time {
@@ -184,13 +87,10 @@ class FrontKernel final : public c10::OperatorKernel {
     const bool waited = run_cuda(op, keys, stack);
     const auto& returns = op.schema().returns();
     const Stack results(stack->end() - static_cast<std::ptrdiff_t>(returns.size()), stack->end());
-    HostViews views;
-    auto work = std::make_unique<Computation>(computation_of(op, rule_, arguments, views));
-    work->state = state;
+    auto work = std::make_unique<Computation>(op, rule_, arguments, state);
     for (std::size_t i = 0; i < results.size(); ++i) {  // results that are arguments are written through these
       const bool is_tensor = results[i].isTensor() || results[i].isTensorList();
-      if (is_tensor && returns[i].alias_info() == nullptr)
-        work->targets.emplace_back(i, views.argument(results[i], true));
+      if (is_tensor && returns[i].alias_info() == nullptr) work->fill(i, results[i]);
     }
     const auto stream = c10::cuda::getCurrentCUDAStream(device.index());
     const Time time = time_of(op, arguments, results);
@@ -213,8 +113,7 @@ class FrontKernel final : public c10::OperatorKernel {
       torch::jit::drop(*stack, arguments.size());
     }
     c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
-    HostViews views;
-    for (const c10::IValue& result : computation_of(op, rule_, arguments, views).results()) {
+    for (const c10::IValue& result : Computation(op, rule_, arguments, std::nullopt).results()) {
       stack->push_back(rule_ == Rule::for_the_host ? result : to_device(result, device));
     }
   }
