@@ -1,0 +1,30 @@
+"""Runs these tests on emulated CUDA, or not at all: README.md says how."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+try:
+    import torch
+
+    torch.set_num_threads(1)
+    import emulated_cuda
+except (ImportError, OSError, AssertionError, RuntimeError):
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(params=[0, 1, 2, 7], ids=["at_once", "late", "late_oldest_first", "late_shuffled"])
+def every_order(request):
+    """Runs a test in each order in which streams may be emptied."""
+    with emulated_cuda.declared(late=request.param):
+        yield request.param
+
+
+@pytest.fixture
+def late():
+    """Runs a test in late mode."""
+    with emulated_cuda.declared(late=1):
+        yield

@@ -1,0 +1,73 @@
+// Streams are queues of work, events are marks in them.
+//
+// Ordinarily work is done as soon as it is queued. In late mode it is done when something waits for it: the latest
+// order that CUDA allows. Then a missing wait between two streams, or memory that is reused while another stream still
+// reads it, shows in the numbers.
+//
+//     main   | write x | record e |
+//     side   | wait for e | read x |     side.synchronize() performs main up to e, then side.
+//                                        Without the wait it performs side alone, and x is not yet written.
+//
+// Where the host waits for the whole device, the declared figure `late` says who comes first: 1 the newest stream, so
+// that it overtakes those that it should have waited for; 2 the oldest, so that memory is reused before others have
+// read it; from 3 on, streams take turns at random with this seed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "clock.h"
+
+namespace emulated_cuda {
+
+struct Stream;
+
+struct Event {
+  std::uint64_t recorded = 0;  // how often it was recorded, and how many of these are performed
+  std::uint64_t performed = 0;
+  std::uint64_t asked = 0;  // queries since it was recorded
+  Stream* on = nullptr;
+  double time = 0;
+};
+
+struct Work {
+  std::function<void()> run;  // empty for waits and marks
+  EngineKind engine = EngineKind::none;
+  double seconds = 0;  // on the virtual clock; below 0: the CPU time that `run` takes
+
+  std::shared_ptr<Event> wait_for;  // or: wait for this event, or mark it, as of the `mark`-th record
+  std::shared_ptr<Event> marks;
+  std::uint64_t mark = 0;
+};
+
+struct Stream {
+  struct Queued {
+    Work work;
+    double queued_at;  // host time
+  };
+  std::deque<Queued> queue;
+  double time = 0;
+  int device = 0;
+  int priority = 0;
+};
+
+Stream& current_default_stream();
+Stream* make_stream(int priority);
+void forget_stream(Stream* stream);  // its address stays valid: events may name it
+
+void enqueue(Stream& stream, Work work);
+void record(const std::shared_ptr<Event>& event, Stream& stream);
+void wait_for(const std::shared_ptr<Event>& event, Stream& stream);
+
+// The host waits.
+void synchronize(Stream& stream);
+void synchronize(Event& event);
+void synchronize_all();
+
+// Whether there is nothing left. Whoever asks often enough gets there.
+bool query(Stream& stream);
+bool query(Event& event);
+
+}  // namespace emulated_cuda
