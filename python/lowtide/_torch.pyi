@@ -14,17 +14,25 @@ def empty_arena() -> None:
     """Give the arena's memory back to the system until the next step; what somebody outside holds of it stays."""
 
 def profile(
-    name: str, overload: str, arguments: Sequence[tuple[str, object]], timed_runs: int, grad_mode: bool
+    name: str,
+    overload: str,
+    arguments: Sequence[tuple[str, object]],
+    timed_runs: int,
+    grad_mode: bool,
+    device: torch.device = ...,
 ) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:
-    """Run one operator alone: its requests (bytes, begin, end, result), its results, nanoseconds."""
+    """Run one operator alone: its requests on the device (bytes, begin, end, result), its results, nanoseconds."""
+
+def runtime() -> object:
+    """What the extension of another device needs."""
 
 def autocast_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The cast that autocast works with: the one that it keeps, or a new one, which it then keeps."""
 
 class Meter:
-    """Counts allocator bytes from its creation until it is closed."""
+    """Counts allocator bytes of a device from its creation until it is closed."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, device: torch.device = ...) -> None: ...
     def close(self) -> None: ...
     def read(self) -> tuple[int, int, int, int]:
         """Live ordinary bytes, arena bytes, peak of their sum, allocations."""
@@ -144,8 +152,8 @@ class MemoryFault:
 class Program:
     """A planned step, ready to run."""
 
-    def __init__(self, arena_bytes: int, guard: str) -> None: ...
-    def add_buffer(self, kind: str, bytes: int, offset: int) -> int: ...
+    def __init__(self, device: torch.device, arena_bytes: int, guard: str) -> None: ...
+    def add_buffer(self, kind: str, bytes: int, offset: int, device: torch.device) -> int: ...
     def add_value(
         self, buffer: int, dtype: torch.dtype, sizes: Sequence[int], strides: Sequence[int], offset: int
     ) -> int: ...

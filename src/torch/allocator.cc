@@ -14,6 +14,8 @@
 namespace lowtide::torch_runtime {
 namespace {
 
+const c10::Device kCpu(c10::kCPU);
+
 // In front of every ordinary block; as long as the alignment PyTorch promises.
 struct alignas(64) Header {
   std::int64_t bytes;
@@ -47,12 +49,18 @@ struct PerThread {
   Replay* replaying = nullptr;
   EagerReplay* eager = nullptr;
 
+  Replay* replaying_on(c10::Device where) const;
+
   // Not while an operator is profiled, or a compiled step runs, in the middle of an eager iteration.
   bool is_eager() const {
     return eager != nullptr && replaying == nullptr && keeping == nullptr && recording == nullptr;
   }
 };
 thread_local PerThread this_thread;
+
+Replay* PerThread::replaying_on(c10::Device where) const {
+  return replaying != nullptr && replaying->device() == where ? replaying : nullptr;
+}
 
 void lock_lists() {
   meters_mutex.lock();
@@ -67,34 +75,37 @@ void check_limits(std::int64_t bytes) {
   if (limited_meters.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(meters_mutex);
   for (const Meter* meter : meters()) {
+    if (!meter->where.is_cpu()) continue;
     const std::int64_t there = meter->live_bytes + meter->arena_bytes();
     TORCH_CHECK_WITH(OutOfMemoryError, there <= meter->limit_bytes - bytes, "Lowtide: ", bytes, " bytes more than the ",
                      there, " that are there would exceed the limit of ", meter->limit_bytes);
   }
 }
 
-void count_allocation(std::int64_t bytes) {
+void count_allocation(c10::Device where, std::int64_t bytes) {
   if (open_meters.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
+    if (meter->where != where) continue;
     meter->live_bytes += bytes;
     meter->allocations += 1;
     meter->peak_bytes = std::max(meter->peak_bytes, meter->live_bytes + meter->arena_bytes());
   }
 }
 
-void count_free(std::int64_t bytes, std::uint64_t serial) {
+void count_free(c10::Device where, std::int64_t bytes, std::uint64_t serial) {
   if (open_meters.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
-    if (serial >= meter->opened_at) meter->live_bytes -= bytes;
+    if (meter->where == where && serial >= meter->opened_at) meter->live_bytes -= bytes;
   }
 }
 
-void count_served(ArenaKind kind, std::int64_t end) {
+void count_served(c10::Device where, ArenaKind kind, std::int64_t end) {
   if (open_meters.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
+    if (meter->where != where) continue;
     std::int64_t& arena = meter->arenas[static_cast<std::size_t>(kind)];
     arena = std::max(arena, end);
     meter->peak_bytes = std::max(meter->peak_bytes, meter->live_bytes + meter->arena_bytes());
@@ -136,7 +147,7 @@ void* allocate_ordinary(std::size_t bytes, std::uint64_t unplanned_in, SpillFile
   }
   auto* header = static_cast<Header*>(block);
   *header = {size, next_serial.fetch_add(1, std::memory_order_relaxed), unplanned_in, spill != nullptr};
-  count_allocation(size);
+  count_allocation(kCpu, size);
   c10::profiledCPUMemoryReporter().New(header + 1, bytes);
   return header + 1;
 }
@@ -154,10 +165,10 @@ bool any_overlap(const std::vector<std::pair<void*, std::int64_t>>& blocks, cons
 class ReplayingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
+    if (bytes == 0) return {nullptr, nullptr, &release, kCpu};
     const PerThread& thread = this_thread;
     void* address = thread.is_eager() ? allocate_eagerly(*thread.eager, bytes) : allocate_planned(thread, bytes);
-    return {address, address, &release, c10::Device(c10::kCPU)};
+    return {address, address, &release, kCpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
@@ -169,7 +180,7 @@ class ReplayingAllocator final : public c10::Allocator {
     const auto size = static_cast<std::int64_t>(bytes);
     void* address = eager.serve(size);
     if (address != nullptr) {
-      count_served(ArenaKind::replayed, eager.highest_end());
+      count_served(kCpu, ArenaKind::replayed, eager.highest_end());
     } else {
       address = allocate_ordinary(bytes, 0, eager.spill_for(bytes));
     }
@@ -180,7 +191,7 @@ class ReplayingAllocator final : public c10::Allocator {
   static void* allocate_planned(const PerThread& thread, std::size_t bytes) {
     void* address = nullptr;
     bool planned_outside = false;
-    Replay* replaying = thread.replaying;
+    Replay* replaying = thread.replaying_on(kCpu);
     if (replaying != nullptr) address = replaying->serve(bytes, &planned_outside);
     if (address == nullptr) {
       const bool unplanned = replaying != nullptr && !planned_outside;
@@ -189,7 +200,9 @@ class ReplayingAllocator final : public c10::Allocator {
       EagerReplay* eager = EagerReplay::if_made();
       if (eager != nullptr && eager->is_running() && thread.eager == nullptr) eager->count_elsewhere();
     }
-    if (thread.recording != nullptr) thread.recording->push_back({true, static_cast<std::int64_t>(bytes), address});
+    if (thread.recording != nullptr) {
+      thread.recording->push_back({kCpu, true, static_cast<std::int64_t>(bytes), address});
+    }
     return address;
   }
 };
@@ -205,9 +218,9 @@ void install_allocator() {
   (void)allocator;
 }
 
-void open_meter(Meter* meter) {
+void open_meter(Meter* meter, c10::Device where) {
   const std::lock_guard lock(meters_mutex);
-  *meter = Meter{};
+  *meter = Meter{.where = where};
   meter->opened_at = next_serial.load(std::memory_order_relaxed);
   meters().push_back(meter);
   open_meters.fetch_add(1);
@@ -238,21 +251,24 @@ void limit_meter(Meter* meter, std::int64_t bytes) {
   meter->limit_bytes = bytes;
 }
 
-void arena_shrunk_to(ArenaKind kind, std::int64_t bytes) {
+void arena_shrunk_to(c10::Device where, ArenaKind kind, std::int64_t bytes) {
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
+    if (meter->where != where) continue;
     std::int64_t& arena = meter->arenas[static_cast<std::size_t>(kind)];
     arena = std::min(arena, bytes);
   }
 }
 
 void count_left_behind_free(std::int64_t bytes, std::uint64_t serial) {
-  count_free(bytes, serial);
+  count_free(kCpu, bytes, serial);
 }
 
 std::uint64_t count_left_behind(std::int64_t bytes) {
   const std::lock_guard lock(meters_mutex);
-  for (Meter* meter : meters()) meter->live_bytes += bytes;
+  for (Meter* meter : meters()) {
+    if (meter->where.is_cpu()) meter->live_bytes += bytes;
+  }
   return next_serial.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -271,12 +287,16 @@ Keeping::~Keeping() {
   for (void* block : blocks_) c10::free_cpu(block);
 }
 
-Replay::Replay(ReplayStats* stats, std::int64_t margin)
-    : stats_(stats), margin_(margin), step_(next_step.fetch_add(1)) {
+Replay::Replay(Arena& arena, ReplayStats* stats, std::int64_t margin)
+    : arena_(arena), stats_(stats), margin_(margin), step_(next_step.fetch_add(1)) {
   this_thread.replaying = this;
 }
 Replay::~Replay() {
   this_thread.replaying = nullptr;
+}
+
+c10::Device Replay::device() const {
+  return arena_.device().where();
 }
 
 void Replay::begin_op(const Request* requests, std::size_t count) {
@@ -299,12 +319,12 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
       *planned_outside = true;
       return nullptr;
     }
-    std::byte* address = Arena::process().base() + request.offset;
+    std::byte* address = arena_.base() + request.offset;
     departed_ = overlaps_held(address, size);
     if (!departed_ && !overlaps_escaped(address, size)) {
       const std::int64_t end = request.offset + size + margin_;
       if (end > stats_->highest_end) stats_->highest_end = end;
-      count_served(ArenaKind::planned, end);
+      count_served(device(), ArenaKind::planned, end);
       held_.emplace_back(address, size);
       return address;
     }
@@ -336,18 +356,18 @@ void mark_escaped(void* address, std::int64_t bytes) {
   escaped_count.fetch_add(1, std::memory_order_release);
 }
 
-std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches() {
+std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches(const Arena& arena) {
   const std::lock_guard lock(escaped_mutex);
   std::vector<std::pair<std::int64_t, std::int64_t>> stretches;
   for (const auto& [address, bytes] : escaped()) {
-    stretches.emplace_back(static_cast<const std::byte*>(address) - Arena::process().base(), bytes);
+    if (arena.contains(address)) stretches.emplace_back(static_cast<const std::byte*>(address) - arena.base(), bytes);
   }
   return stretches;
 }
 
-std::int64_t end_of_escaped() {
+std::int64_t end_of_escaped(const Arena& arena) {
   std::int64_t end = 0;
-  for (const auto& [offset, bytes] : escaped_stretches()) end = std::max(end, offset + bytes);
+  for (const auto& [offset, bytes] : escaped_stretches(arena)) end = std::max(end, offset + bytes);
   return end;
 }
 
@@ -390,20 +410,54 @@ void release(void* address) {
       return;
     }
   }
-  if (Arena::process().contains(address)) {
+  if (cpu_device().contains(address)) {
     release_in_arena(address);  // arena memory is never recorded: profiles are taken outside of steps
     return;
   }
   Header* header = static_cast<Header*>(address) - 1;
-  if (thread.recording != nullptr) thread.recording->push_back({false, header->bytes, address});
+  if (thread.recording != nullptr) {
+    thread.recording->push_back({kCpu, false, header->bytes, address});
+  }
   Replay* replaying = thread.replaying;
   if (replaying != nullptr && header->unplanned_in == replaying->step_) replaying->count_unplanned(-header->bytes);
-  count_free(header->bytes, header->serial);
+  count_free(kCpu, header->bytes, header->serial);
   c10::profiledCPUMemoryReporter().Delete(address);
   if (header->spilled) {
     SpillFile::release(header, static_cast<std::size_t>(header->bytes) + sizeof(Header));
   } else if (!keep(header)) {
     c10::free_cpu(header);
+  }
+}
+
+Served serve_on(c10::Device where, std::int64_t bytes) {
+  const PerThread& thread = this_thread;
+  Served served;
+  if (Replay* replaying = thread.replaying_on(where); replaying != nullptr) {
+    bool planned_outside = false;
+    served.address = replaying->serve(static_cast<std::size_t>(bytes), &planned_outside);
+    if (served.address == nullptr && !planned_outside) {
+      replaying->count_unplanned(bytes);
+      served.step = replaying->step_;
+    }
+  }
+  const bool metered = open_meters.load(std::memory_order_relaxed) > 0;
+  served.watched = served.address == nullptr && (thread.recording != nullptr || served.step != 0 || metered);
+  return served;
+}
+
+std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes) {
+  count_allocation(where, bytes);
+  if (this_thread.recording != nullptr) this_thread.recording->push_back({where, true, bytes, address});
+  return next_serial.fetch_add(1, std::memory_order_relaxed);
+}
+
+void note_freed(c10::Device where, const void* address, const WatchedBlock& block) {
+  const auto [bytes, step, serial] = block;
+  count_free(where, bytes, serial);
+  const PerThread& thread = this_thread;
+  if (thread.recording != nullptr) thread.recording->push_back({where, false, bytes, address});
+  if (step != 0 && thread.replaying != nullptr && step == thread.replaying->step_) {
+    thread.replaying->count_unplanned(-bytes);
   }
 }
 

@@ -1,4 +1,4 @@
-// allocator.h: PyTorch's CPU allocator while Lowtide is loaded.
+// allocator.h: PyTorch's allocators while Lowtide is loaded: the CPU's here, another device's by runtime.h.
 //
 // It does five things, each only when asked:
 //   count    every byte that is allocated or freed, for the meters that are open (lowtide.measure());
@@ -6,7 +6,7 @@
 //   keep     what is freed, for the next request of that size: an operator that is timed finds pages that are there;
 //   replay   while an operator of a planned step runs, its k-th request is served at its planned address;
 //   follow   iterations of eager code, with requests recorded and served by eager_replay.h.
-// Everything else goes to PyTorch's own allocation, with a small header in front that remembers the size.
+// Everything else goes to PyTorch's own allocation, on the CPU with a small header in front that remembers the size.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -18,18 +18,23 @@
 #include <utility>
 #include <vector>
 
+#include "runtime.h"
+
 namespace lowtide::torch_runtime {
 
-// Puts the allocator in place; once per process, at any time.
+class Arena;
+
+// Puts the CPU's allocator in place; once per process, at any time.
 void install_allocator();
 
 // -- counting ---------------------------------------------------------------------------------------------------------
 
 enum class ArenaKind { planned, replayed };  // of compiled steps, and of eager iterations
 
-// Bytes allocated since the meter was opened, and still there: ordinary ones plus the arenas up to the highest address
-// served since then. What was allocated before does not count, nor does freeing it.
+// Bytes of one device allocated since the meter was opened, and still there: ordinary ones plus the arenas up to the
+// highest address served since then. What was allocated before does not count, nor does freeing it.
 struct Meter {
+  c10::Device where = c10::Device(c10::kCPU);
   std::int64_t live_bytes = 0;              // ordinary bytes
   std::array<std::int64_t, 2> arenas = {};  // by ArenaKind
   std::int64_t peak_bytes = 0;              // of all
@@ -40,7 +45,7 @@ struct Meter {
   static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
   std::int64_t arena_bytes() const { return arenas[0] + arenas[1]; }
 };
-void open_meter(Meter* meter);
+void open_meter(Meter* meter, c10::Device where);
 void close_meter(Meter* meter);
 Meter read_meter(const Meter* meter);
 
@@ -51,10 +56,11 @@ Meter mark_meter(Meter* meter);
 // torch.OutOfMemoryError in Python, as on a device that is full.
 void limit_meter(Meter* meter, std::int64_t bytes);
 
-// An arena has shrunk to `bytes` (a program was closed): open meters no longer count what lies above.
-void arena_shrunk_to(ArenaKind kind, std::int64_t bytes);
+// An arena of the device has shrunk to `bytes` (a program was closed): open meters no longer count what lies above.
+void arena_shrunk_to(c10::Device where, ArenaKind kind, std::int64_t bytes);
 
-// A block of an arena that moved on counts by itself until it is freed, which wants the serial number given here.
+// A block of an arena of the CPU that moved on counts by itself until it is freed, which wants the serial number given
+// here.
 std::uint64_t count_left_behind(std::int64_t bytes);
 void count_left_behind_free(std::int64_t bytes, std::uint64_t serial);
 
@@ -62,6 +68,7 @@ void count_left_behind_free(std::int64_t bytes, std::uint64_t serial);
 // ---------------------------------------------------------------------------------------------------------
 
 struct RecordedEvent {
+  c10::Device where;
   bool allocates;
   std::int64_t bytes;
   const void* address;
@@ -114,11 +121,13 @@ struct ReplayStats {
 // given the place of the result, where an operand still lies.
 class Replay {
  public:
-  // `margin` bytes behind whatever is served belong to the plan as well.
-  Replay(ReplayStats* stats, std::int64_t margin);
+  // Of requests on the arena's device. `margin` bytes behind whatever is served belong to the plan as well.
+  Replay(Arena& arena, ReplayStats* stats, std::int64_t margin);
   ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
+
+  c10::Device device() const;
 
   void begin_op(const Request* requests, std::size_t count);
 
@@ -134,10 +143,13 @@ class Replay {
   friend class ReplayingAllocator;
   friend void release_in_arena(void* address);
   friend void release(void* address);
+  friend Served serve_on(c10::Device where, std::int64_t bytes);
+  friend void note_freed(c10::Device where, const void* address, const WatchedBlock& block);
   void* serve(std::size_t bytes, bool* planned_outside);
   void count_unplanned(std::int64_t bytes);
   bool overlaps_held(const std::byte* begin, std::int64_t bytes) const;
 
+  Arena& arena_;
   ReplayStats* stats_;
   std::int64_t margin_;
   std::uint64_t step_;
@@ -159,14 +171,25 @@ void set_eager_replay(EagerReplay* replay);
 // A stretch of the arena that somebody outside the program holds: not served until `release` is called on it.
 void mark_escaped(void* address, std::int64_t bytes);
 
-// All such stretches: their offsets in the arena, and bytes.
-std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches();
+// All such stretches of an arena: their offsets in it, and bytes.
+std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches(const Arena& arena);
 
 // The end of the last of them, as an offset in the arena; 0 if there are none.
-std::int64_t end_of_escaped();
+std::int64_t end_of_escaped(const Arena& arena);
 bool overlaps_escaped(const std::byte* begin, std::int64_t bytes);
 
-// The deleter of every pointer that this allocator or the arena hands out.
+// The deleter of every pointer that this allocator or the CPU's arena hands out.
 void release(void* address);
+
+// -- other devices
+// -----------------------------------------------------------------------------------------------------
+
+// See runtime.h.
+Served serve_on(c10::Device where, std::int64_t bytes);
+std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes);
+void note_freed(c10::Device where, const void* address, const WatchedBlock& block);
+
+// The deleter of what lies in an arena that is not the CPU's.
+void release_in_arena(void* address);
 
 }  // namespace lowtide::torch_runtime

@@ -1,8 +1,9 @@
 // arena.h: the stretch of memory that planned tensors are served from.
 //
-// One arena serves all compiled steps of the process. Its addresses never move, so every program can build its tensors
-// once, at base + offset, for ever. Only one step runs at a time (it holds `running`), so programs that share a model
-// also share the memory: the arena is as large as the largest need, not as the sum. A step that pauses is not running:
+// One arena serves all compiled steps on a device. Programs build their tensors once, at base + offset; where a device
+// cannot let it grow in place it moves, and programs notice before they run. Only one step runs at a time (it holds
+// `running`), so programs that share a model also share the memory: the arena is as large as the largest need, not as
+// the sum. A step that pauses is not running:
 // whoever runs meanwhile takes the next turn, and the paused step, whose bytes are gone, can tell.
 //
 //   base                      largest need
@@ -16,21 +17,22 @@
 #include <mutex>
 #include <set>
 
-#include "address_range.h"
+#include "device.h"
 
 namespace lowtide::torch_runtime {
 
 class Arena {
  public:
-  static Arena& process();
+  static Arena& on(Device& device);
 
-  std::byte* base() const { return range_.base(); }
-  bool contains(const void* pointer) const { return range_.contains(pointer); }
+  Device& device() const { return device_; }
+  std::byte* base() const { return device_.base(); }
+  bool contains(const void* pointer) const { return device_.contains(pointer); }
 
   // A program of `bytes` begins to exist: that much becomes usable. Throws c10::Error when it cannot be had.
   void add_need(std::int64_t bytes);
 
-  // A program is closed: what no remaining program needs, above `keep` bytes, goes back to the system.
+  // A program is closed: what no remaining program needs, above `keep` bytes, goes back to the system. Wants `running`.
   void remove_need(std::int64_t bytes, std::int64_t keep);
 
   // Between two steps: the memory above `keep` bytes goes back to the system, until a step writes there.
@@ -47,9 +49,9 @@ class Arena {
   std::uint64_t turn() const { return turn_; }
 
  private:
-  Arena() = default;
+  explicit Arena(Device& device) : device_(device) {}
 
-  AddressRange range_;
+  Device& device_;
   std::mutex running_;
   std::atomic<std::uint64_t> turn_ = 0;
   std::mutex needs_mutex_;

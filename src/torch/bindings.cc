@@ -80,7 +80,7 @@ int add_call(Program& program, const std::string& name, const std::string& overl
 }
 
 py::tuple profile(const std::string& name, const std::string& overload, const py::list& arguments, int timed_runs,
-                  bool grad_mode) {
+                  bool grad_mode, const c10::Device& where) {
   const c10::OperatorHandle op = find_op(name, overload);
   const auto& schema = op.schema().arguments();
   TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
@@ -92,21 +92,28 @@ py::tuple profile(const std::string& name, const std::string& overload, const py
   OpProfile found;
   {
     const py::gil_scoped_release released;
-    found = profile_op(op, stack, timed_runs, grad_mode);
+    found = profile_op(op, stack, timed_runs, grad_mode, where);
   }
   py::list requests;
   for (const ProfiledRequest& r : found.requests) requests.append(py::make_tuple(r.bytes, r.begin, r.end, r.result));
   return py::make_tuple(requests, found.results, found.nanos);
 }
 
-// Unless a step is running: what lies in the arena between two steps is what somebody outside holds.
+Device& device_at(const c10::Device& where) {
+  Device* device = find_device(where);
+  TORCH_CHECK(device != nullptr, "lowtide: memory on ", where, " is not planned");
+  return *device;
+}
+
+// Unless a step is running: what lies in the CPU's arena between two steps is what somebody outside holds.
 void empty_arena() {
-  const std::unique_lock running(Arena::process().running(), std::try_to_lock);
+  Arena& arena = Arena::on(cpu_device());
+  const std::unique_lock running(arena.running(), std::try_to_lock);
   if (!running) return;
-  const std::int64_t keep = end_of_escaped();
-  Arena::process().take_turn();
-  Arena::process().empty_above(keep);
-  arena_shrunk_to(ArenaKind::planned, keep);
+  const std::int64_t keep = end_of_escaped(arena);
+  arena.take_turn();
+  arena.empty_above(keep);
+  arena_shrunk_to(arena.device().where(), ArenaKind::planned, keep);
 }
 
 // What a run calls now and then, if there is anything.
@@ -120,7 +127,7 @@ std::function<void()> with_gil(const py::object& look) {
 
 class OpenMeter {
  public:
-  OpenMeter() { open_meter(&meter_); }
+  explicit OpenMeter(const c10::Device& where) { open_meter(&meter_, where); }
   ~OpenMeter() { close(); }
   OpenMeter(const OpenMeter&) = delete;
   OpenMeter& operator=(const OpenMeter&) = delete;
@@ -142,15 +149,18 @@ PYBIND11_MODULE(_torch, module) {
 
   bind_eager_replay(module);
   module.def("install_allocator", &install_allocator);
-  module.def("arena_usable_bytes", [] { return Arena::process().usable_bytes(); });
+  module.def("arena_usable_bytes", [] { return Arena::on(cpu_device()).usable_bytes(); });
   module.def("empty_arena", &empty_arena);
-  module.def("profile", torch::wrap_pybind_function(&profile));
+  module.def("runtime", [] { return py::capsule(&runtime(), Runtime::kCapsule); });
+  module.def("profile", torch::wrap_pybind_function(&profile), py::arg("name"), py::arg("overload"),
+             py::arg("arguments"), py::arg("timed_runs"), py::arg("grad_mode"),
+             py::arg("device") = c10::Device(c10::kCPU));
   module.def("autocast_cast", torch::wrap_pybind_function([](const at::Tensor& tensor, at::ScalarType dtype) {
-               return at::autocast::cached_cast(dtype, tensor, c10::DeviceType::CPU);
+               return at::autocast::cached_cast(dtype, tensor, tensor.device().type());
              }));
 
   py::class_<OpenMeter>(module, "Meter")
-      .def(py::init<>())
+      .def(py::init<const c10::Device&>(), py::arg("device") = c10::Device(c10::kCPU))
       .def("close", &OpenMeter::close)
       .def("mark",
            [](OpenMeter& self) {
@@ -179,12 +189,13 @@ PYBIND11_MODULE(_torch, module) {
 
   // A step of another thread may be running, and want the GIL, while one is dropped.
   py::class_<Program>(module, "Program", py::release_gil_before_calling_cpp_dtor())
-      .def(py::init([](std::int64_t arena_bytes, const std::string& guard) {
-             return std::make_unique<Program>(arena_bytes, read_guard_level(guard));
+      .def(py::init([](const c10::Device& device, std::int64_t arena_bytes, const std::string& guard) {
+             return std::make_unique<Program>(device_at(device), arena_bytes, read_guard_level(guard));
            }),
-           py::arg("arena_bytes"), py::arg("guard"))
-      .def("add_buffer", [](Program& self, const std::string& kind, std::int64_t bytes,
-                            std::int64_t offset) { return self.add_buffer(read_kind(kind), bytes, offset); })
+           py::arg("device"), py::arg("arena_bytes"), py::arg("guard"))
+      .def("add_buffer",
+           [](Program& self, const std::string& kind, std::int64_t bytes, std::int64_t offset,
+              const c10::Device& device) { return self.add_buffer(read_kind(kind), bytes, offset, device_at(device)); })
       .def("add_value",
            [](Program& self, int buffer, at::ScalarType dtype, std::vector<std::int64_t> sizes,
               std::vector<std::int64_t> strides, std::int64_t offset) {

@@ -8,6 +8,8 @@
 #include <ctime>
 #include <numeric>
 
+#include "device.h"
+
 namespace lowtide::torch_runtime {
 namespace {
 
@@ -29,7 +31,8 @@ std::int64_t thread_nanos() {
 
 }  // namespace
 
-void CallTimes::start(std::size_t calls) {
+void CallTimes::start(std::size_t calls, c10::Device where) {
+  where_ = where;
   calls_ = calls;
   taken_.assign(kRuns * calls, 0);
   running_ = true;
@@ -41,8 +44,9 @@ void CallTimes::begin_call() {
 }
 
 void CallTimes::end_call(std::size_t call, bool worked) {
+  wait_for(where_);
   std::int64_t nanos = std::chrono::nanoseconds(Clock::now() - begin_).count();
-  if (at::get_num_threads() == 1) nanos = std::min(nanos, thread_nanos() - thread_begin_);
+  if (where_.is_cpu() && at::get_num_threads() == 1) nanos = std::min(nanos, thread_nanos() - thread_begin_);
   taken_[counted_ * calls_ + call] = worked ? std::max<std::int64_t>(1, nanos) : 0;
 }
 

@@ -5,8 +5,11 @@
 //
 // A call's time is its median, scaled: what delays one call in one run delays another one in the next, so medians add
 // up to less than any run takes. Scaled, they add up to the median of the runs. A run that fails, or does not go as
-// planned, does not count; nor does, on one thread, what other processes take away in the middle of a call.
+// planned, does not count; nor does, on one thread, what other processes take away in the middle of a call. On another
+// device than the CPU a call is over when all that it has queued is done.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <chrono>
 #include <cstddef>
@@ -19,7 +22,7 @@ class CallTimes {
  public:
   static constexpr std::size_t kRuns = 5;
 
-  void start(std::size_t calls);
+  void start(std::size_t calls, c10::Device where = c10::Device(c10::kCPU));
   bool running() const { return running_; }
 
   void begin_call();
@@ -38,6 +41,7 @@ class CallTimes {
   // What a call shows that does nothing: the clocks' own time.
   static std::int64_t idle_nanos();
 
+  c10::Device where_ = c10::Device(c10::kCPU);
   bool running_ = false;
   bool warm_ = false;
   std::size_t calls_ = 0;

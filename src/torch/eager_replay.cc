@@ -76,7 +76,7 @@ void EagerReplay::set_arena(std::int64_t bytes) {
     return;  // one of them may lie in what would go
   } else {
     range_.close(begin + wanted, begin + usable_);
-    arena_shrunk_to(ArenaKind::replayed, bytes);
+    arena_shrunk_to(c10::Device(c10::kCPU), ArenaKind::replayed, bytes);
   }
   usable_ = wanted;
 }
@@ -181,7 +181,7 @@ void EagerReplay::move_on() {
   }
   usable_ = 0;
   blocked_ = 0;
-  arena_shrunk_to(ArenaKind::replayed, 0);
+  arena_shrunk_to(c10::Device(c10::kCPU), ArenaKind::replayed, 0);
 }
 
 void EagerReplay::move_to_fresh_addresses() {

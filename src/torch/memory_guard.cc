@@ -116,8 +116,11 @@ MemoryFault fault(MemoryFault::Kind kind, int buffer, int first_suspect, int las
 
 MemoryFault::MemoryFault(Kind what) : std::runtime_error(words_for(what)), kind(what) {}
 
-MemoryGuard::MemoryGuard(GuardLevel level, std::int64_t arena_bytes)
-    : level_(level), arena_bytes_(arena_bytes), lines_(static_cast<std::size_t>(lines_of(arena_bytes))) {}
+MemoryGuard::MemoryGuard(GuardLevel level, const Arena& arena, std::int64_t arena_bytes)
+    : level_(level),
+      arena_(arena),
+      arena_bytes_(arena_bytes),
+      lines_(static_cast<std::size_t>(lines_of(arena_bytes))) {}
 
 void MemoryGuard::add_buffer(std::int64_t offset, std::int64_t bytes) {
   buffers_.push_back({.offset = offset, .bytes = bytes});
@@ -132,9 +135,9 @@ void MemoryGuard::add_call(Operands operands) {
 }
 
 void MemoryGuard::begin_step() {
-  base_ = Arena::process().base();
+  base_ = arena_.base();
   std::fill(lines_.begin(), lines_.end(), dead_since(kBeforeTheStep));
-  for (const auto& [offset, bytes] : escaped_stretches()) {
+  for (const auto& [offset, bytes] : escaped_stretches(arena_)) {
     const std::int64_t end = std::min(lines_of(offset + bytes), static_cast<std::int64_t>(lines_.size()));
     for (std::int64_t line = offset / kLine; line < end; ++line) lines_[static_cast<std::size_t>(line)] = kLent;
   }

@@ -26,6 +26,8 @@
 
 namespace lowtide::torch_runtime {
 
+class Arena;
+
 enum class GuardLevel { off, operands, everything };
 
 constexpr std::int64_t kGuardMargin = 64;  // dead bytes on either side of whatever lies in a guarded arena
@@ -54,7 +56,7 @@ class MemoryFault : public std::runtime_error {
 
 class MemoryGuard {
  public:
-  MemoryGuard(GuardLevel level, std::int64_t arena_bytes);
+  MemoryGuard(GuardLevel level, const Arena& arena, std::int64_t arena_bytes);
 
   // The next buffer; those that do not lie in the arena have no bytes.
   void add_buffer(std::int64_t offset, std::int64_t bytes);
@@ -100,6 +102,7 @@ class MemoryGuard {
   void note_written(int call, int buffer, bool poison_allowed);
 
   GuardLevel level_;
+  const Arena& arena_;
   std::int64_t arena_bytes_;
   std::byte* base_ = nullptr;
   std::vector<int> lines_;  // by line: who owns it

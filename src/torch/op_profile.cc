@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "allocator.h"
+#include "device.h"
 
 namespace lowtide::torch_runtime {
 namespace {
@@ -66,13 +67,15 @@ std::int64_t lower_quartile(std::vector<std::int64_t> values) {
 }
 
 // Nanoseconds that a call takes in a step: as the executor makes it, from arguments on the stack to dropped results.
-std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs) {
+std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs,
+                     c10::Device where) {
   torch::jit::Stack stack;
   const auto timed = [&] {
     const auto start = Clock::now();
     stack.assign(arguments.begin(), arguments.end());
     op.callBoxed(stack);
     stack.clear();
+    wait_for(where);
     return std::chrono::nanoseconds(Clock::now() - start).count();
   };
   Sweep sweep;
@@ -91,8 +94,8 @@ std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
 
 }  // namespace
 
-OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs,
-                     bool grad_mode) {
+OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs, bool grad_mode,
+                     c10::Device where) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode as_captured(grad_mode);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -100,13 +103,14 @@ OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
   torch::jit::Stack stack;
   OpProfile profile;
   std::optional<Keeping> pages;
-  if (timed_runs > 0) {
-    pages.emplace();
+  if (timed_runs > 0) pages.emplace();
+  if (timed_runs > 0 || !where.is_cpu()) {
     stack = arguments;
     op.callBoxed(stack);
     stack.clear();
-    profile.nanos = time_op(op, arguments, timed_runs);
+    wait_for(where);
   }
+  if (timed_runs > 0) profile.nanos = time_op(op, arguments, timed_runs, where);
   std::vector<RecordedEvent> events;
   events.reserve(64);
   stack = arguments;
@@ -114,6 +118,7 @@ OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
     const Recording recording(&events);
     op.callBoxed(stack);
   }
+  std::erase_if(events, [&](const RecordedEvent& event) { return event.where != where; });
 
   std::unordered_map<const void*, std::size_t> open;  // address -> request that is held there
   for (std::size_t e = 0; e < events.size(); ++e) {

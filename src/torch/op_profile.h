@@ -29,6 +29,9 @@ struct OpProfile {
 // Runs `op` on these arguments once to warm it, then up to `timed_runs` times with warm caches and as often with swept
 // ones, then once to see its requests; with no timed runs only that last time. The arguments are scratch: they are
 // written to where the operator writes. `grad_mode` says whether gradients are enabled, for operators that look.
-OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs, bool grad_mode);
+// Requests are those on the device `where`; on one that is not the CPU it is always warmed, since what operators keep
+// for themselves is made in their first calls.
+OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs, bool grad_mode,
+                     c10::Device where);
 
 }  // namespace lowtide::torch_runtime

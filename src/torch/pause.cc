@@ -14,7 +14,7 @@ TORCH_LIBRARY_FRAGMENT(lowtide, library) {
   library.def("pause(Tensor value, Tensor[] lasting) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(lowtide, CPU, library) {
+TORCH_LIBRARY_IMPL(lowtide, CompositeExplicitAutograd, library) {
   library.impl("pause", &pause);
 }
 

@@ -10,8 +10,6 @@
 #include <mutex>
 #include <utility>
 
-#include "arena.h"
-
 namespace lowtide::torch_runtime {
 namespace {
 
@@ -36,6 +34,18 @@ bool is_held(const Impl& impl, std::size_t uses, std::size_t own_uses) {
   const bool by_python = slot->load_pyobj() != nullptr && !slot->has_unique_reference();
   return by_python || uses_but_python(impl, uses) != own_uses;
 }
+
+// What a device needs around a step, or a part of one.
+class DeviceStep {
+ public:
+  explicit DeviceStep(Device& device) : device_(device) { device_.before_step(); }
+  ~DeviceStep() { device_.after_step(); }
+  DeviceStep(const DeviceStep&) = delete;
+  DeviceStep& operator=(const DeviceStep&) = delete;
+
+ private:
+  Device& device_;
+};
 
 // Somebody else's turn now and then, in the thread's state before the step.
 class Lookout {
@@ -84,9 +94,13 @@ bool same_number(const c10::IValue& a, const c10::IValue& b) {
 
 }  // namespace
 
-Program::Program(std::int64_t arena_bytes, GuardLevel guard) : arena_bytes_(arena_bytes) {
-  Arena::process().add_need(arena_bytes);
-  if (guard != GuardLevel::off) guard_.emplace(guard, arena_bytes);
+Program::Program(Device& device, std::int64_t arena_bytes, GuardLevel guard)
+    : arena_(Arena::on(device)), arena_bytes_(arena_bytes) {
+  TORCH_CHECK(guard == GuardLevel::off || device.where().is_cpu(), "lowtide: memory on ", device.where(),
+              " is not guarded");
+  arena_.add_need(arena_bytes);
+  home_ = arena_.base();
+  if (guard != GuardLevel::off) guard_.emplace(guard, arena_, arena_bytes);
 }
 
 Program::~Program() {
@@ -96,23 +110,26 @@ Program::~Program() {
 void Program::close() {
   if (!open_) return;
   std::vector<Buffer> buffers;  // what they hold of the caller's goes when nothing is locked: it takes the GIL
-  const std::lock_guard running(Arena::process().running());
+  const std::lock_guard running(arena_.running());
   open_ = false;
   next_call_ = 0;
   calls_.clear();
   values_.clear();
   buffers.swap(buffers_);
   bound_.clear();
-  Arena::process().remove_need(arena_bytes_, end_of_escaped());
-  arena_shrunk_to(ArenaKind::planned, Arena::process().usable_bytes());
+  arena_.remove_need(arena_bytes_, end_of_escaped(arena_));
+  arena_shrunk_to(arena_.device().where(), ArenaKind::planned, arena_.usable_bytes());
 }
 
 // -- building
 // -----------------------------------------------------------------------------------------------------------
 
-int Program::add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset) {
+int Program::add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset, Device& device) {
+  TORCH_CHECK(kind != BufferKind::planned || &device == &arena_.device(), "lowtide: a buffer on ", device.where(),
+              " cannot be planned on ", arena_.device().where());
   Buffer buffer;
   buffer.kind = kind;
+  buffer.device = &device;
   buffer.bytes = bytes;
   buffer.offset = offset;
   buffer.storage = home_storage(buffer);
@@ -180,16 +197,25 @@ void Program::finish(std::vector<c10::IValue> numbers) {
 
 // Where a buffer's values look when nothing else is bound: its place in the arena, or nowhere.
 c10::Storage Program::home_storage(const Buffer& buffer) const {
-  void* address =
-      buffer.kind == BufferKind::planned && buffer.bytes > 0 ? Arena::process().base() + buffer.offset : nullptr;
+  void* address = buffer.kind == BufferKind::planned && buffer.bytes > 0 ? home_ + buffer.offset : nullptr;
   return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(buffer.bytes),
-                      c10::DataPtr(address, address, &keep_in_place, c10::Device(c10::kCPU)), nullptr,
+                      c10::DataPtr(address, address, &keep_in_place, buffer.device->where()), nullptr,
                       /*resizable=*/false);
 }
 
+// The arena may have moved since the last run.
+void Program::follow_arena() {
+  if (home_ == arena_.base()) return;
+  home_ = arena_.base();
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    if (buffers_[b].kind == BufferKind::planned) point_at(static_cast<int>(b), home_storage(buffers_[b]), 0);
+  }
+}
+
 at::Tensor Program::make_window(const Window& window, const c10::Storage& storage) const {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(window.dtype));
+  const c10::DispatchKeySet keys(at_index(buffers_, window.buffer).device->key());
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(window.dtype));
   // Until something is bound there, a window before the first element of that has no place.
   const std::int64_t offset = std::max<std::int64_t>(0, window.offset);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, offset);
@@ -358,7 +384,7 @@ void Program::set_numbers(const std::vector<c10::IValue>& numbers) {
 // ------------------------------------------------------------------------------------------------------------
 
 std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
-  const std::lock_guard running(Arena::process().running());
+  const std::lock_guard running(arena_.running());
   run_until(static_cast<int>(calls_.size()), look);
   std::vector<at::Tensor> results;
   results.reserve(outputs_.size());
@@ -369,7 +395,7 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
 }
 
 at::Tensor Program::run_to_pause(const std::function<void()>& look) {
-  const std::lock_guard running(Arena::process().running());
+  const std::lock_guard running(arena_.running());
   const auto pause = std::lower_bound(pauses_.begin(), pauses_.end(), next_call_);
   TORCH_CHECK(pause != pauses_.end(), "lowtide: this step has no other pause");
   run_until(*pause + 1, look);
@@ -377,7 +403,7 @@ at::Tensor Program::run_to_pause(const std::function<void()>& look) {
 }
 
 bool Program::can_go_on() const {
-  if (next_call_ == 0 || turn_ != Arena::process().turn()) return false;
+  if (next_call_ == 0 || turn_ != arena_.turn()) return false;
   return std::none_of(bound_.begin(), bound_.end(), [&](int buffer) {
     const Buffer& owner = at_index(buffers_, buffer);
     const bool swapped = owner.caller && owner.bound.defined() && !owner.caller.tensor().is_same(owner.bound);
@@ -386,7 +412,7 @@ bool Program::can_go_on() const {
 }
 
 void Program::abandon() {
-  const std::lock_guard running(Arena::process().running());
+  const std::lock_guard running(arena_.running());
   let_go(next_call_);
 }
 
@@ -400,7 +426,8 @@ void Program::run_until(int end, const std::function<void()>& look) {
 
   const bool begins = next_call_ == 0;
   if (begins) {
-    turn_ = Arena::process().take_turn();
+    follow_arena();
+    turn_ = arena_.take_turn();
     stats_ = ReplayStats{};
     escapes_.clear();
     missed_calls_.clear();
@@ -409,8 +436,9 @@ void Program::run_until(int end, const std::function<void()>& look) {
     memory_fault_.reset();
     rebind_moved();
   }
-  TORCH_CHECK(turn_ == Arena::process().turn(), "lowtide: another step has run while this one was paused");
-  Replay replay(&stats_, guard_ ? kGuardMargin : 0);
+  TORCH_CHECK(turn_ == arena_.turn(), "lowtide: another step has run while this one was paused");
+  const DeviceStep on_device(arena_.device());
+  Replay replay(arena_, &stats_, guard_ ? kGuardMargin : 0);
   torch::jit::Stack stack;
   int index = next_call_;
   const auto stop = [&] {
@@ -454,7 +482,7 @@ at::Tensor Program::given(int value) const {
 void Program::time_calls() {
   TORCH_CHECK(open_ && finished_, "lowtide: this step was closed");
   TORCH_CHECK(!guard_, "lowtide: a guarded step takes other times");
-  times_.start(calls_.size());
+  times_.start(calls_.size(), arena_.device().where());
 }
 
 // Whether there was anything to do.
@@ -470,7 +498,7 @@ bool Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
     replay.begin_op(requests.data(), requests.size());
     {
       const at::AutoGradMode grad_mode(call.spec.grad_mode);
-      if (call.drawn_again) call.found = RandomState::now();
+      if (call.drawn_again) call.found = RandomState::now(arena_.device().where());
       std::optional<RandomReplay> replayed;
       if (call.spec.draws_like >= 0) replayed.emplace(*at_index(calls_, call.spec.draws_like).found);
       call.op.callBoxed(stack);
@@ -546,9 +574,11 @@ void Program::end_life(int index, int buffer) {
   if (is_held_outside(buffer)) {
     escapes_.push_back({index, owner.bytes});
     if (!owner.elsewhere) {
-      void* address = Arena::process().base() + owner.offset;
+      void* address = home_ + owner.offset;
       mark_escaped(address, owner.bytes);  // until the holder lets go of this storage
-      owner.storage.set_data_ptr_noswap(c10::DataPtr(address, address, &release, c10::Device(c10::kCPU)));
+      const c10::Device where = owner.device->where();
+      const c10::DeleterFnPtr deleter = where.is_cpu() ? &release : &release_in_arena;
+      owner.storage.set_data_ptr_noswap(c10::DataPtr(address, address, deleter, where));
     }
     renew(buffer);
   } else if (owner.elsewhere) {

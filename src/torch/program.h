@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "allocator.h"
+#include "arena.h"
 #include "arguments.h"
 #include "call_times.h"
 #include "caller_tensor.h"
@@ -56,7 +57,7 @@ struct Escape {
 
 class Program {
  public:
-  Program(std::int64_t arena_bytes, GuardLevel guard);
+  Program(Device& device, std::int64_t arena_bytes, GuardLevel guard);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -64,7 +65,8 @@ class Program {
   // -- building
   // ---------------------------------------------------------------------------------------------------------
 
-  int add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset);
+  // Planned buffers lie on the program's device, others may lie on the CPU instead.
+  int add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset, Device& device);
 
   // `offset` counts elements: from the storage's start, or for a bound buffer from the first element of the bound
   // tensor.
@@ -158,6 +160,7 @@ class Program {
   static constexpr int kNeverWritten = std::numeric_limits<int>::max();
   struct Buffer {
     BufferKind kind = BufferKind::planned;
+    Device* device = nullptr;
     std::int64_t bytes = 0;
     std::int64_t offset = 0;
     std::vector<int> values;
@@ -197,6 +200,7 @@ class Program {
   };
 
   c10::Storage home_storage(const Buffer& buffer) const;
+  void follow_arena();
   at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
   std::int64_t offset_in_storage(const Window& window) const;
   void point_at(int buffer, c10::Storage storage, std::int64_t first_byte);
@@ -217,6 +221,8 @@ class Program {
   void note_use_counts();
   Reach reach_of(int buffer) const;
 
+  Arena& arena_;
+  std::byte* home_ = nullptr;  // the arena's base that planned values look at
   std::int64_t arena_bytes_;
   std::optional<MemoryGuard> guard_;
   bool open_ = true;

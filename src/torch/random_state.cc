@@ -1,5 +1,7 @@
 #include "random_state.h"
 
+#include <ATen/Context.h>
+
 #include <mutex>
 
 namespace lowtide::torch_runtime {
@@ -11,10 +13,17 @@ at::CPUGeneratorImpl* generator() {
 
 }  // namespace
 
-RandomState RandomState::now() {
+RandomState RandomState::now(c10::Device where) {
+  RandomState state;
+  state.where_ = where;
+  if (!where.is_cpu()) {
+    at::Generator device = at::globalContext().defaultGenerator(where);
+    const std::lock_guard alone(device.mutex());
+    state.seed_ = device.current_seed();
+    state.offset_ = device.unsafeGetGeneratorImpl()->get_offset();
+  }
   at::CPUGeneratorImpl* const source = generator();
   const std::lock_guard alone(source->mutex_);
-  RandomState state;
   state.engine_ = source->engine();
   state.next_float_normal_ = source->next_float_normal_sample();
   state.next_double_normal_ = source->next_double_normal_sample();
@@ -22,6 +31,12 @@ RandomState RandomState::now() {
 }
 
 void RandomState::put_back() const {
+  if (!where_.is_cpu()) {
+    at::Generator device = at::globalContext().defaultGenerator(where_);
+    const std::lock_guard alone(device.mutex());
+    device.set_current_seed(seed_);
+    device.set_offset(offset_);
+  }
   at::CPUGeneratorImpl* const target = generator();
   const std::lock_guard alone(target->mutex_);
   target->set_engine(engine_);

@@ -21,7 +21,7 @@ LIBRARIES = {  # how their headers begin
     "simdjson": ("simdjson.h",),
     "zstd": ("zstd.h", "zstd_errors.h"),
 }
-EXTENSIONS = {"_core", "_torch"}
+EXTENSIONS = {"_core", "_torch", "_torch_cuda"}
 
 
 def rooms_of(root: Path) -> dict[str, set[str]]:
@@ -40,14 +40,14 @@ def included(file: Path, root: Path) -> Iterator[str]:
     """The rooms and libraries whose headers a file includes."""
     for header in re.findall(r'^#include [<"]([^>"]+)[>"]', file.read_text(), re.M):
         library = [name for name, beginnings in LIBRARIES.items() if header.startswith(beginnings)]
-        if library:
+        if (root / "src" / header).exists():
+            yield header.partition("/")[0]
+        elif library:
             yield library[0]
         elif (file.parent / header).exists():
             continue
         elif header.startswith("lowtide/"):
             yield "include"
-        elif (root / "src" / header).exists():
-            yield header.partition("/")[0]
         elif (root / "tests/cpp" / header).exists():
             yield "tests/cpp"
         elif header.endswith(".h") and not header.startswith(("gmock/", "gtest/")):

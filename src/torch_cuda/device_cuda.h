@@ -1,0 +1,75 @@
+// device_cuda.h: the memory of a CUDA device. The arena is a block of PyTorch's caching allocator, so that
+// torch.cuda.memory_allocated() and memory_reserved() count it like any tensor.
+//
+// The arena belongs to the stream that the last step ran on, or that was current when it was allocated. A step on
+// another stream waits for that one first, and for every stream that record_stream() has named since. So does the
+// stream whose pool a block of the arena goes back to.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "torch/runtime.h"
+
+namespace lowtide::torch_runtime {
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(c10::DeviceIndex index, Runtime& runtime, c10::cuda::CUDACachingAllocator::CUDAAllocator& memory);
+
+  // The device in whose arena this address lies, or null.
+  static CudaDevice* with(const void* address);
+  static CudaDevice* at(c10::DeviceIndex index);
+
+  c10::Device where() const override { return c10::Device(c10::kCUDA, index_); }
+  c10::DispatchKey key() const override { return c10::DispatchKey::CUDA; }
+  std::int64_t alignment() const override { return 512; }
+
+  std::byte* base() const override;
+  bool contains(const void* pointer) const override;
+  std::int64_t whole_pages(std::int64_t bytes) const override { return (bytes + 511) / 512 * 512; }
+  bool moves() const override { return true; }
+  void resize(std::int64_t bytes) override;
+  void empty_above(std::int64_t) override {}
+
+  void before_step() override;
+  void after_step() override;
+
+  // The arena is used there: the next step waits for that.
+  void wait_for_stream(c10::cuda::CUDAStream stream);
+
+  // Plants a fault, for tests.
+  void leave_out_waits(bool leave_out) { waits_ = !leave_out; }
+
+ private:
+  struct Block {
+    std::byte* begin = nullptr;
+    std::int64_t bytes = 0;
+    std::optional<c10::cuda::CUDAStream> stream = {};  // whose pool it belongs to
+    bool contains(const void* pointer) const {
+      const auto* address = static_cast<const std::byte*>(pointer);
+      return address >= begin && address < begin + bytes;
+    }
+  };
+  Block allocate(std::int64_t bytes);
+  void free_unheld();
+  void let_wait(const c10::cuda::CUDAStream& stream);
+
+  const c10::DeviceIndex index_;
+  Runtime& runtime_;
+  c10::cuda::CUDACachingAllocator::CUDAAllocator& memory_;
+  mutable std::mutex mutex_;
+  Block block_;
+  std::vector<Block> left_;  // moved on from, and somebody held a part of it
+  std::optional<c10::cuda::CUDAStream> last_;
+  c10::cuda::CUDAEvent done_;  // of the last step
+  bool waits_ = true;
+  std::vector<c10::cuda::CUDAStream> others_;
+};
+
+}  // namespace lowtide::torch_runtime
