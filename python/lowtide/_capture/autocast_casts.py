@@ -38,6 +38,20 @@ class _OnlyLook(TorchDispatchMode):  # type: ignore[no-untyped-call]
         raise _NotKept
 
 
+AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def read_autocast() -> tuple[tuple[tuple[bool, torch.dtype], ...], bool]:
+    """By device, whether casts are made and to which dtype; and whether those of weights are kept."""
+    devices = tuple([(torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in AUTOCAST_DEVICES])
+    return devices, torch.is_autocast_cache_enabled()
+
+
+def autocast_enabled() -> bool:
+    """Whether casts are made on any device."""
+    return any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES))
+
+
 def region_around() -> bool:
     """Whether there is an autocast region now, enabled or not, and so casts may be kept for longer than the call."""
     torch.autocast_increment_nesting()
@@ -46,7 +60,7 @@ def region_around() -> bool:
 
 def refuse_autocast_by_hand() -> None:
     """Raises `CaptureError` if autocast is on without a region: casts of weights would be kept for good."""
-    if torch.is_autocast_enabled("cpu") and not region_around():
+    if autocast_enabled() and not region_around():
         raise CaptureError(
             "autocast is switched on by hand, and keeps casts of weights from call to call: use torch.autocast(...)"
         )
@@ -59,7 +73,7 @@ def kept_cast(weight: torch.Tensor) -> torch.Tensor | None:
     with _disable_current_modes(), _cache_enabled():
         try:
             with _OnlyLook():  # type: ignore[no-untyped-call]
-                return _torch.autocast_cast(weight, torch.get_autocast_dtype("cpu"))
+                return _torch.autocast_cast(weight, torch.get_autocast_dtype(weight.device.type))
         except _NotKept:
             return None
 
@@ -71,13 +85,14 @@ def any_kept(tensors: Iterable[torch.Tensor]) -> bool:
 
 def cast_now(cast: Cast) -> torch.Tensor:
     """The cast that an operator would get: the one that is kept, or a new one, which is kept from now on."""
-    dtype = torch.get_autocast_dtype("cpu")
-    torch.set_autocast_dtype("cpu", cast.dtype)
+    device = cast.weight.device.type
+    dtype = torch.get_autocast_dtype(device)
+    torch.set_autocast_dtype(device, cast.dtype)
     try:
         with _cache_enabled(), torch.set_grad_enabled(cast.requires_grad):
             return _torch.autocast_cast(cast.weight, cast.dtype)
     finally:
-        torch.set_autocast_dtype("cpu", dtype)
+        torch.set_autocast_dtype(device, dtype)
 
 
 @contextmanager

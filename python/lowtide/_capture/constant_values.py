@@ -24,7 +24,7 @@ def constant_values(recording: Recording, windows: Sequence[Ref]) -> list[torch.
     if calls is None:
         return None
     try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             return _Values(recording).after(calls, windows)
     except Exception:  # whatever does not compute like this is not a plain constant
         return None
@@ -78,13 +78,14 @@ class _Values:
                 if ref.buffer not in self._storages:
                     tensor = tensor.clone() if call.target is torch.ops.aten.lift_fresh.default else tensor
                     self._storages[ref.buffer] = tensor.untyped_storage()
-                found = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+                found = (tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.device)
                 if found != ref[1:]:
                     raise ValueError("another form than its capture says")
         return [self._window(ref) for ref in windows]
 
     def _window(self, ref: Ref) -> torch.Tensor:
-        return torch.empty(0, dtype=ref.dtype).set_(self._storages[ref.buffer], ref.offset, ref.sizes, ref.strides)
+        made = torch.empty(0, dtype=ref.dtype, device=ref.device)
+        return made.set_(self._storages[ref.buffer], ref.offset, ref.sizes, ref.strides)
 
     def _real(self, tree: Any) -> Any:
         if isinstance(tree, Ref):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._base.python_random import PythonRandom
+from .._base.random_states import move_random_states, read_random_states, same_random_states, set_random_states
 from ..errors import CaptureError
 
 
@@ -27,16 +27,16 @@ class RandomWatch:
     def __init__(self) -> None:
         self.was_set = False
         self.drawn = False  # by a random operator on the tape
-        self._expected = torch.get_rng_state()
+        self._expected = read_random_states()
 
     def look(self) -> None:
         """Notes whether the generator has been set since the last number."""
         with _disable_current_modes():
-            self.was_set = self.was_set or not torch.equal(torch.get_rng_state(), self._expected)
+            self.was_set = self.was_set or not same_random_states(read_random_states(), self._expected)
 
     def forget(self) -> None:
         """The capture is over: whoever still holds the watch holds no state."""
-        self._expected = torch.empty(0)
+        self._expected = ()
 
     def draw(self) -> None:
         """A random operator is on the tape."""
@@ -47,8 +47,8 @@ class RandomWatch:
         """Lets the generator stand where it has never been before."""
         self.look()
         with _disable_current_modes():
-            torch.rand(())
-            self._expected = torch.get_rng_state()
+            move_random_states()
+            self._expected = read_random_states()
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def random_state_kept(watch: RandomWatch) -> Iterator[None]:
 
     Numbers drawn by Python or NumPy would be frozen; a random state that is set inside the step would not be set again.
     """
-    torch_state = torch.get_rng_state()
+    torch_state = read_random_states()
     before = PythonRandom()
     watch.move()
     before.stir()
@@ -67,7 +67,7 @@ def random_state_kept(watch: RandomWatch) -> Iterator[None]:
         watch.look()
         drawn = stirred.drawn_from()
     finally:
-        torch.set_rng_state(torch_state)
+        set_random_states(torch_state)
         before.restore()
     if drawn is not None:
         raise MovedRandomState(

@@ -28,6 +28,8 @@ from .._base.schemas import positional
 from .._base.sources import user_line
 from .._base.structure import instances_in
 from ..errors import CaptureError
+from .devices import CPU, why_not_planned
+from .foreach_fakes import leave_fakes_alone, take_fakes_for_tensors
 from .layouts import layouts
 from .random_watch import RandomWatch
 
@@ -48,6 +50,7 @@ class Ref(NamedTuple):
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
+    device: torch.device = CPU
 
     def extent(self) -> int:
         """Bytes from its first element to the end of its last."""
@@ -84,6 +87,7 @@ class RecordedBuffer:
     root: torch.Tensor | None
     name: str
     role: str
+    device: torch.device
     storage: StorageWeakRef  # keeps the storage's address from being handed to another one
 
 
@@ -102,7 +106,7 @@ class Recording:
 
 
 def why_not_plain(tensor: torch.Tensor) -> str:
-    """What a tensor is that is no plain window on memory of the CPU; "" if it is one."""
+    """What a tensor is that is no plain window on memory that can be planned; "" if it is one."""
     if type(tensor) is not FakeTensor and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return f"a {type(tensor).__qualname__} (a class that sees each operator itself)"
     if tensor.is_nested:
@@ -111,8 +115,8 @@ def why_not_plain(tensor: torch.Tensor) -> str:
         return f"a tensor of layout {tensor.layout}"
     if tensor.dtype in QUANTIZED:
         return f"a quantized tensor ({tensor.dtype})"
-    if tensor.device.type != "cpu":
-        return f"a tensor on {tensor.device} (only cpu)"
+    if refused := why_not_planned(tensor.device):
+        return f"a tensor on {tensor.device} ({refused})"
     if tensor.is_conj() or tensor.is_neg():
         return "a lazily conjugated or negated tensor"
     return ""
@@ -191,7 +195,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Buffers that must not be used, and what to raise if they are: made then, as an error that was raised leads to
         # all frames on its way, whose tensors lead back here through autograd, where no collector sees it.
         self.forbidden: dict[int, type[Exception]] = {}
+        self._took_fakes: list[bool] = []  # by how often it is entered
         self._misused: type[Exception] | None = None  # what a backward pass that goes on is to raise
+
+    def __enter__(self) -> Recorder:
+        self._took_fakes.append(take_fakes_for_tensors())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._took_fakes.pop():
+            leave_fakes_alone()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -255,7 +270,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if buffer in self.forbidden:
             self._misused = self._misused or self.forbidden[buffer]
             self.refuse_misuse()
-        return Ref(buffer, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+        offset = int(tensor.storage_offset())
+        return Ref(buffer, tensor.dtype, tuple(tensor.shape), tensor.stride(), offset, tensor.device)
 
     def _buffer(
         self, fake: torch.Tensor, root: torch.Tensor | None = None, name: str = "", role: str = "activation"
@@ -266,7 +282,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             index = len(self.recording.buffers)
             self._buffer_of[storage._cdata] = index
             weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-            self.recording.buffers.append(RecordedBuffer(storage.nbytes(), root, name, role, weak))
+            self.recording.buffers.append(RecordedBuffer(storage.nbytes(), root, name, role, fake.device, weak))
         elif root is not None:  # the fake of a storage grows with what is found to lie in it
             self.recording.buffers[index].nbytes = storage.nbytes()
         elif storage.nbytes() != self.recording.buffers[index].nbytes:

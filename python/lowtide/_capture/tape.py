@@ -31,6 +31,7 @@ from .._guards.surroundings import Surroundings, is_state
 from ..errors import CaptureError, add_note
 from .autocast_casts import Cast, kept_cast, region_around
 from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
+from .devices import why_not_planned
 from .leftovers import FilledCaches, LeftBehindError, Leftovers, StandIns, old_objects_left_alone
 from .random_watch import MovedRandomState, RandomWatch, random_state_kept
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers
@@ -363,7 +364,7 @@ class Capture:
         else:
             # A storage of its own: batches are often slices of one large tensor, each time at another place.
             with self.fake_mode, torch.inference_mode(leaf.is_inference()):
-                fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype)
+                fake = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
             self.recorder.add_fake_root(fake, f"input{index}", "input")
         self._note_root(fake, "input", index)
         return fake
@@ -389,7 +390,9 @@ class Capture:
             for name, parameter in self.parameters.items():
                 if self._stands_in_for_gradient(parameter):
                     with self.fake_mode:
-                        stand_in = torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype)
+                        stand_in = torch.empty_strided(
+                            parameter.shape, parameter.stride(), dtype=parameter.dtype, device=parameter.device
+                        )
                     error = _EntryGradientUsed if parameter.requires_grad else _FrozenGradientUsed
                     self.recorder.forbid(stand_in, f"{name}.grad", error)
                     self.stand_ins.add(stand_in)
@@ -642,7 +645,7 @@ class Capture:
 def _is_plain(parameter: torch.nn.Parameter) -> bool:
     """Whether a frozen parameter can be given a gradient; quantized ones cannot."""
     known = type(parameter) in (torch.nn.Parameter, FakeTensor) and parameter.layout is torch.strided
-    return known and parameter.device.type == "cpu" and (parameter.is_floating_point() or parameter.is_complex())
+    return known and not why_not_planned(parameter.device) and (parameter.is_floating_point() or parameter.is_complex())
 
 
 @contextmanager

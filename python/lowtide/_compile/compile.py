@@ -281,13 +281,14 @@ class CompiledStep:
             _announce(f"lowtide: capture {len(self._records)} of {_name_of(self._function)}: {record.reason}")
         return step
 
-    def _plan(self, graph: _core.Graph, outside_ns: int, beside: Beside) -> _core.Plan:
+    def _plan(self, graph: _core.Graph, outside_ns: int, beside: Beside, alignment: int) -> _core.Plan:
         begin = time.perf_counter()
         try:
             if not self._memory_budget and self._latency_ns is None:
-                return plan_in_sight(graph, look=signals_held.look)
+                return plan_in_sight(graph, look=signals_held.look, alignment=alignment)
             operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
-            return self._plans.get_or_plan(graph, self._memory_budget.left_for_plan(graph, beside), operators_ns)
+            budget = self._memory_budget.left_for_plan(graph, beside)
+            return self._plans.get_or_plan(graph, budget, operators_ns, alignment)
         except InfeasibleError as error:
             if error.code == "E301":
                 for note in self._memory_budget.explain(graph, beside):

@@ -27,16 +27,24 @@ class PlanCache:
         self._directory = directory
 
     def get_or_plan(
-        self, graph: _core.Graph, memory_budget: int | float | None, latency_budget_ns: int | None
+        self,
+        graph: _core.Graph,
+        memory_budget: int | float | None,
+        latency_budget_ns: int | None,
+        alignment: int = _core.ALIGNMENT,
     ) -> _core.Plan:
         """The plan of `graph` within these budgets: from disk, or made and kept there."""
-        key = repr((graph.fingerprint, memory_budget, latency_budget_ns, __version__))
+        key = repr((graph.fingerprint, memory_budget, latency_budget_ns, alignment, __version__))
         name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json.zst"
         plan = self._load(name, graph)
-        if plan is not None and _is_within(graph, plan, memory_budget, latency_budget_ns):
+        if plan is not None and _is_within(graph, plan, memory_budget, latency_budget_ns, alignment):
             return plan
         plan = plan_in_sight(
-            graph, look=signals_held.look, memory_budget=memory_budget, latency_budget_ns=latency_budget_ns
+            graph,
+            look=signals_held.look,
+            memory_budget=memory_budget,
+            latency_budget_ns=latency_budget_ns,
+            alignment=alignment,
         )
         with self._directory.replacing(name) as path:
             if path is not None:
@@ -56,7 +64,11 @@ class PlanCache:
 
 
 def _is_within(
-    graph: _core.Graph, plan: _core.Plan, memory_budget: int | float | None, latency_budget_ns: int | None
+    graph: _core.Graph,
+    plan: _core.Plan,
+    memory_budget: int | float | None,
+    latency_budget_ns: int | None,
+    alignment: int,
 ) -> bool:
     """Whether a verified plan keeps the budgets, and has the form that `plan` gives: block i stands in for buffer i."""
     eager = graph.resident_bytes + graph.program_peak_bytes
@@ -64,7 +76,7 @@ def _is_within(
     own = list(range(graph.num_buffers))
     return (
         plan.block_buffers()[: len(own)] == own
-        and plan.alignment_bytes == _core.ALIGNMENT
+        and plan.alignment_bytes == alignment
         and plan.resident_bytes + plan.arena_bytes <= (2 * eager if budget is None else budget)
         and (latency_budget_ns is None or plan.time_ns <= latency_budget_ns)
     )

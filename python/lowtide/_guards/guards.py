@@ -83,6 +83,8 @@ def must_stay_eager() -> str:
         return "anomaly detection"
     if forward_ad._current_level >= 0:
         return "forward-mode differentiation"
+    if torch.cuda._initialized and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph that is being captured"
     if parametrize._cache_enabled:
         return "parametrize.cached(), whose cache outlives the call"
     return ""

@@ -343,7 +343,7 @@ class Walk:
             self._random_generator(value, path)
         if isinstance(value, torch.amp.GradScaler) and value.is_enabled() and value._scale is None:
             # It makes its scale at first use, of a number that it has already: now, lest that be seen as a change.
-            value._lazy_init_scale_growth_tracker(torch.device("cpu"))
+            value._lazy_init_scale_growth_tracker(torch.device(value._device))
         users = self._is_users_class(type(value))
         parts = _TRACED_PARTS if isinstance(value, CustomOpDef) else ()
         if isinstance(value, torch.autocast):

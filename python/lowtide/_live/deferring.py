@@ -16,7 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from .._base.engine_switches import changed_since, read_operator_switches
 from .._base.sources import user_line
 from .._base.structure import flatten, flatten_call
-from .._capture.autocast_casts import refuse_autocast_by_hand, region_around
+from .._capture.autocast_casts import autocast_enabled, refuse_autocast_by_hand, region_around
 from .._capture.leftovers import Leftovers
 from .._capture.recorder import refuse_collective
 from .._capture.tape import CachesFilled
@@ -615,7 +615,7 @@ class Program:
                     put_python_back(entry)
                     self._call_eagerly(entry, variables, next(rates)[1] if is_step(entry.call) else None)
             finally:
-                if not region_around() and not torch.is_autocast_enabled("cpu"):
+                if not region_around() and not autocast_enabled():
                     torch.clear_autocast_cache()
                 for number, reference in self._stand_ins.items():
                     one = reference()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
 from .._base.engine_switches import SWITCH_NAMES, read_switches, set_switches
+from .._capture.autocast_casts import AUTOCAST_DEVICES, read_autocast
 
 
 def read_modes_of_call() -> tuple[Hashable, ...]:
@@ -16,14 +17,14 @@ def read_modes_of_call() -> tuple[Hashable, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()),
+        read_autocast(),
         read_switches(),
     )
 
 
 def autocasts(modes: tuple[Any, ...]) -> bool:
     """Whether casts are made in these modes."""
-    return bool(modes[2][0])
+    return any(enabled for enabled, _ in modes[2][0])
 
 
 def reads_of_operators_are(before: tuple[Hashable, ...], modes: tuple[Any, ...]) -> bool:
@@ -56,7 +57,8 @@ def differing_modes(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
     return next(f"{name}: {was} -> {now}" for name, was, now in pairs if was != now)
 
 
-def _set_autocast(enabled: bool, dtype: torch.dtype, cached: bool) -> None:
-    torch.set_autocast_enabled("cpu", enabled)
-    torch.set_autocast_dtype("cpu", dtype)
+def _set_autocast(devices: Sequence[tuple[bool, torch.dtype]], cached: bool) -> None:
+    for device, (enabled, dtype) in zip(AUTOCAST_DEVICES, devices, strict=True):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
     torch.set_autocast_cache_enabled(cached)

@@ -10,6 +10,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .._base.random_states import (
+    RandomStates,
+    move_random_states,
+    read_random_states,
+    same_random_states,
+    set_random_states,
+)
+
 
 class DeferredDraws:
     """Where the generator stood before the deferred draws of a program.
@@ -19,9 +27,9 @@ class DeferredDraws:
     """
 
     def __init__(self) -> None:
-        self._first: torch.Tensor | None = None
-        self._before: torch.Tensor | None = None  # the first that is not made yet
-        self._marked: torch.Tensor | None = None
+        self._first: RandomStates | None = None
+        self._before: RandomStates | None = None  # the first that is not made yet
+        self._marked: RandomStates | None = None
 
     @property
     def any(self) -> bool:
@@ -36,13 +44,13 @@ class DeferredDraws:
 
     def _defer_from_here(self) -> None:
         with _disable_current_modes():
-            self._before = torch.get_rng_state()
-            torch.rand(())
-            self._marked = torch.get_rng_state()
+            self._before = read_random_states()
+            move_random_states()
+            self._marked = read_random_states()
 
     def was_set(self) -> bool:
         """Whether live Python has set the generator since the first draw was deferred."""
-        return self._marked is not None and not torch.equal(torch.get_rng_state(), self._marked)
+        return self._marked is not None and not same_random_states(read_random_states(), self._marked)
 
     @contextmanager
     def made(self, *, whatever_happens: bool = False) -> Iterator[None]:
@@ -54,20 +62,20 @@ class DeferredDraws:
             yield
             return
         seeded = self.was_set()
-        now = torch.get_rng_state() if seeded else self._marked
+        now = read_random_states() if seeded else self._marked
         assert now is not None
-        torch.set_rng_state(self._before)
+        set_random_states(self._before)
         try:
             yield
         except BaseException:
             if whatever_happens:
                 self._before = self._marked = None
             else:
-                torch.set_rng_state(now)
+                set_random_states(now)
             raise
         self._before = self._marked = None
         if seeded:
-            torch.set_rng_state(now)
+            set_random_states(now)
 
     @contextmanager
     def partly_made(self) -> Iterator[None]:
@@ -75,7 +83,7 @@ class DeferredDraws:
         if self._before is None:
             yield
             return
-        torch.set_rng_state(self._before)
+        set_random_states(self._before)
         try:
             yield
         finally:
@@ -83,27 +91,27 @@ class DeferredDraws:
 
     def put_back(self, undo: Callable[[], None]) -> None:
         """Draws that were partly made are deferred again: `undo` lets go of what they gave."""
-        now = torch.get_rng_state()
+        now = read_random_states()
         undo()
         self._before = self._first
-        torch.set_rng_state(now)
+        set_random_states(now)
 
     def forget(self) -> None:
         """They are not made at all."""
         if self._first is not None and not self.was_set():
-            torch.set_rng_state(self._first)
+            set_random_states(self._first)
         self._before = self._marked = None
 
     @contextmanager
     def tried(self) -> Iterator[None]:
         """While open, draws are made that will be made once more."""
-        now = torch.get_rng_state()
+        now = read_random_states()
         if self._before is not None:
-            torch.set_rng_state(self._before)
+            set_random_states(self._before)
         try:
             yield
         finally:
-            torch.set_rng_state(now)
+            set_random_states(now)
 
 
 class _WatchedGenerator:

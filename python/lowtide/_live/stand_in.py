@@ -16,13 +16,15 @@ class Form(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
+    device: torch.device
     requires_grad: bool
     is_leaf: bool
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Form:
         """The form of a tensor."""
-        return Form(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.is_leaf)
+        placed = (tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+        return Form(*placed, tensor.requires_grad, tensor.is_leaf)
 
 
 _here = threading.local()
@@ -47,14 +49,16 @@ class StandInUsedError(RuntimeError):
 
 
 class StandIn(torch.Tensor):
-    """Shape, strides and dtype. Whatever gets at it while it is one is either watched or raises."""
+    """Shape, strides, dtype and device. Whatever gets at it while it is one is either watched or raises."""
 
     number: int  # of the variable that it stands for, in the log of its program
     form: Form
 
     @staticmethod
     def __new__(cls, number: int, form: Form) -> StandIn:
-        one: StandIn = torch.Tensor._make_wrapper_subclass(cls, form.shape, strides=form.strides, dtype=form.dtype)
+        one: StandIn = torch.Tensor._make_wrapper_subclass(
+            cls, form.shape, strides=form.strides, dtype=form.dtype, device=form.device
+        )
         one.number = number
         one.form = form
         return one

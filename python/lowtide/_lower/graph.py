@@ -11,6 +11,7 @@ import torch
 from .. import _core
 from .._base.interrupts import signals_held
 from .._base.pause import PAUSE
+from .._base.random_states import read_random_states, set_random_states
 from .._capture.layouts import layouts
 from .._capture.recorder import QUANTIZED, Ref, is_pure
 from .._optimizer.opaque import OPAQUE_UPDATE
@@ -43,7 +44,7 @@ def profile_operators(
     profiles: list[OpProfile] = []
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
     scratch = Scratch(number)
-    random_state = torch.get_rng_state()
+    random_state = read_random_states()
     try:
         for index, operator in enumerate(lowered.operators):
             if corrected:
@@ -80,7 +81,7 @@ def profile_operators(
             signatures.append(signature)
             profiles.append(profile)
     finally:
-        torch.set_rng_state(random_state)
+        set_random_states(random_state)
     lowered.outputs = _correct(lowered.outputs, corrected)
     cache.save()
     return signatures, profiles

@@ -18,6 +18,7 @@ import torch
 from .. import _core
 from .._base.pause import PAUSE
 from .._base.schemas import positional
+from .._capture.devices import CPU
 from .._capture.recorder import LIFT, Call, Ref, Where, is_pure, may_draw, refs_in, written_buffers
 from .._capture.tape import PauseMark, Root, Tape, UpdateMark
 from .._optimizer.opaque import OPAQUE_UPDATE
@@ -48,6 +49,7 @@ class Buffer:
     role: str = "activation"
     name: str = ""
     root: Root | StateRoot | None = None
+    device: torch.device = CPU
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class Lowered:
     late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
     kept: set[int] = field(default_factory=set)  # buffers whose content is never to be made again
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
+    device: torch.device = CPU  # where planned buffers lie
 
 
 def lower(tape: Tape, runs: dict[int, TwinRun], *, as_eager: bool = False) -> Lowered:
@@ -153,9 +156,22 @@ class _Lowering:
         self._add_updates(marks.get(len(self.tape.recording.calls), ()))
         self._order_around_pauses()
         self._keep_what_is_left_behind()
+        self._choose_device()
         known = map(self.tape.recording.known, self.tape.recording.kept)
         self.lowered.kept = {self.buffer_of[recorded] for recorded in known if recorded in self.buffer_of}
         return self.lowered
+
+    def _choose_device(self) -> None:
+        """What is made on the CPU in a step of another device is small, and lies in ordinary memory until its end."""
+        planned = [buffer for buffer in self.lowered.buffers if buffer.kind == "planned"]
+        devices = {buffer.device for buffer in planned} - {CPU}
+        if len(devices) > 1:
+            raise CaptureError(f"the step works on {' and '.join(sorted(map(str, devices)))}: only one is planned")
+        for device in devices:
+            self.lowered.device = device
+            for buffer in planned:
+                if buffer.device == CPU:
+                    buffer.kind = "made"
 
     # -- buffers ---------------------------------------------------------------------------------------------------
 
@@ -173,10 +189,10 @@ class _Lowering:
             source = self.tape.recording.buffers[recorded]
             roots = self.tape.roots.get(recorded)
             if roots is None:
-                index = self._new_buffer(Buffer(source.nbytes, name=source.name))
+                index = self._new_buffer(Buffer(source.nbytes, name=source.name, device=source.device))
             else:
                 first, *others = sorted(roots, key=lambda root: root.kind == "input")  # inputs come and go
-                index = self._new_buffer(Buffer(source.nbytes, "bound", source.role, source.name, first))
+                index = self._new_buffer(Buffer(source.nbytes, "bound", source.role, source.name, first, source.device))
                 self.lowered.shared += [(index, root, root.offset - first.offset) for root in others]
             self.buffer_of[recorded] = index
         return index
@@ -240,10 +256,9 @@ class _Lowering:
         )
 
     def _constant(self, tensor: torch.Tensor) -> Ref:
-        index = self._new_buffer(
-            Buffer(tensor.untyped_storage().nbytes(), "bound", "constant", "constant", Root("constant", tensor))
-        )
-        return Ref(index, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
+        nbytes, root = tensor.untyped_storage().nbytes(), Root("constant", tensor)
+        index = self._new_buffer(Buffer(nbytes, "bound", "constant", "constant", root, tensor.device))
+        return Ref(index, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0, tensor.device)
 
     # -- pauses ----------------------------------------------------------------------------------------------------
 
@@ -252,9 +267,11 @@ class _Lowering:
             value = self._tape_window(mark.value)
             strides = tuple(math.prod(value.sizes[place + 1 :]) for place in range(len(value.sizes)))
             nbytes = math.prod(value.sizes) * value.dtype.itemsize
-            made = self._new_buffer(Buffer(nbytes, "made", "output", "value asked for in mid-step"))
+            made = self._new_buffer(
+                Buffer(nbytes, "made", "output", "value asked for in mid-step", device=value.device)
+            )
             self.known.add(made)
-            result = Ref(made, value.dtype, value.sizes, strides, 0)
+            result = Ref(made, value.dtype, value.sizes, strides, 0, value.device)
             self.lowered.pauses[len(self.lowered.operators)] = mark
             self.lowered.operators.append(Operator(PAUSE, [value, []], [result], [True], [], mark.where))
 
@@ -346,7 +363,7 @@ class _Lowering:
             if ref.buffer not in own:
                 own[ref.buffer] = self._update_buffer(mark, name, gradient, template, ref.buffer)
             index, base = own[ref.buffer]
-            return Ref(index, ref.dtype, ref.sizes, ref.strides, base + ref.offset)
+            return ref._replace(buffer=index, offset=base + ref.offset)
 
         def number(relative: Number) -> Number:
             return Number(first_number + relative.index, relative.kind)
@@ -368,7 +385,7 @@ class _Lowering:
         """The rule has been proven to treat each parameter on its own, but has no template for this one."""
         parameter = self.tape.parameters[name]
         there, first = self._parameter_place(name)
-        window = Ref(there, parameter.dtype, tuple(parameter.shape), parameter.stride(), first)
+        window = Ref(there, parameter.dtype, tuple(parameter.shape), parameter.stride(), first, parameter.device)
         arguments = [window, self._tape_window(gradient), -1]  # its key comes with the program
         self.lowered.updates[len(self.lowered.operators)] = name
         where = Where(mark.where.source, name)
@@ -379,9 +396,10 @@ class _Lowering:
         self, mark: UpdateMark, name: str, gradient: Ref, template: UpdateTemplate, recorded: int
     ) -> tuple[int, int]:
         origin = template.origins.get(recorded)
-        nbytes = template.recording.buffers[recorded].nbytes
+        source = template.recording.buffers[recorded]
+        nbytes, device = source.nbytes, source.device
         if origin is None:
-            return self._new_buffer(Buffer(nbytes, role="temporary")), 0
+            return self._new_buffer(Buffer(nbytes, role="temporary", device=device)), 0
         if origin == ("param",):
             return self._parameter_place(name)
         if origin == ("grad",):
@@ -390,10 +408,10 @@ class _Lowering:
         kind, key = origin
         if kind == "state":
             root = StateRoot(kind, mark.optimizer, name, key)
-            return self._new_buffer(Buffer(nbytes, "bound", "optimizer_state", f"{name}.{key}", root)), 0
+            return self._new_buffer(Buffer(nbytes, "bound", "optimizer_state", f"{name}.{key}", root, device)), 0
         root = StateRoot(kind, mark.optimizer, mark.groups[name] if kind == "hyper" else 0, key)
         if root not in self.hyper_of:  # one tensor serves the whole group
-            self.hyper_of[root] = self._new_buffer(Buffer(nbytes, "bound", "constant", key, root))
+            self.hyper_of[root] = self._new_buffer(Buffer(nbytes, "bound", "constant", key, root, device))
         return self.hyper_of[root], 0
 
     # -- what the caller keeps ---------------------------------------------------------------------------------------
@@ -434,6 +452,8 @@ def reuses(operator: Operator, buffers: Sequence[Buffer]) -> Iterator[tuple[int,
     result = operator.results[0] if operator.results and operator.made[0] else None
     if result is None or buffers[result.buffer].kind != "planned" or not _fills(result, buffers[result.buffer]):
         return
+    if result.device.type != "cpu" and torch.Tag.pointwise not in operator.target.tags:
+        return  # the table was tried on the CPU's kernels; elsewhere, what PyTorch itself does in place
     positions = _core.op_row(operator.target._schema.name).result_over
     candidates = [operator.arguments[position] for position in positions if position < len(operator.arguments)]
     form = result._replace(buffer=-1)

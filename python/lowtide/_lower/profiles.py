@@ -13,6 +13,7 @@ not, the profile is forgotten and taken anew.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,6 +26,8 @@ import torch
 from .. import _core, _torch
 from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.engine_switches import SWITCH_NAMES, read_switches
+from .._base.structure import instances_in
+from .._capture.devices import CPU, alignment_on
 from .._capture.recorder import Ref
 from .._optimizer.ledger import Number
 from ..errors import CaptureError
@@ -34,7 +37,9 @@ TIMED_RUNS = 5  # with warm caches, and as many with cold ones
 MOST_FILE_BYTES = 64 * 2**20  # of profiles; a larger file is begun anew
 
 
-def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple[Request, ...], int]:
+def pack_workspace(
+    requests: Sequence[tuple[int, int, int, int]], alignment: int = ALIGNMENT
+) -> tuple[tuple[Request, ...], int]:
     """Places a call's temporaries in one workspace, by first fit over their lives inside the call.
 
     `requests` are (bytes, begin, end, result) with lives in allocator events; an end of -1 outlives the call.
@@ -51,7 +56,7 @@ def pack_workspace(requests: Sequence[tuple[int, int, int, int]]) -> tuple[tuple
                 continue
             if offset + size <= other:
                 break
-            offset = max(offset, -(-(other + other_size) // ALIGNMENT) * ALIGNMENT)
+            offset = max(offset, -(-(other + other_size) // alignment) * alignment)
         placed.append((offset, size, begin, end))
         packed.append(Request(size, -1, offset))
     return tuple(packed), max((offset + size for offset, size, _, _ in placed), default=0)
@@ -220,12 +225,24 @@ def step_signature(calls: Sequence[str]) -> str:
 
 def _describe(argument: Any) -> str:
     if isinstance(argument, Ref):
-        return f"{str(argument.dtype)[6:]}{list(argument.sizes)}{list(argument.strides)}".replace(" ", "")
+        form = f"{str(argument.dtype)[6:]}{list(argument.sizes)}{list(argument.strides)}".replace(" ", "")
+        return form if argument.device.type == "cpu" else f"{form}@{_device_name(argument.device)}"
     if isinstance(argument, (list, tuple)):
         return f"[{','.join(_describe(item) for item in argument)}]"
     if isinstance(argument, Number):
         return "#"
     return repr(argument)
+
+
+@functools.cache
+def _device_name(device: torch.device) -> str:
+    return f"{device.type} {torch.cuda.get_device_name(device)}"
+
+
+def _device_of(arguments: Any, results: Sequence[Ref | None], made: Sequence[bool]) -> torch.device:
+    """Where an operator makes its results, or works if it makes none."""
+    places = [ref.device for ref, new in zip(results, made, strict=True) if ref is not None and new]
+    return next(iter([*places, *(tensor.device for tensor in instances_in(arguments, torch.Tensor))]), CPU)
 
 
 def take_profile(
@@ -244,7 +261,10 @@ def take_profile(
     """
     schema = target._schema
     timed_runs = TIMED_RUNS if timed else 0
-    requests, real, time_ns = _torch.profile(schema.name, schema.overload_name, arguments, timed_runs, grad_mode)
+    device = _device_of(arguments, results, made)
+    requests, real, time_ns = _torch.profile(
+        schema.name, schema.overload_name, arguments, timed_runs, grad_mode, device
+    )
     corrections: list[Correction] = []
     for index, (ref, tensor) in enumerate(zip(results, real, strict=False)):
         if ref is None or not made[index]:
@@ -260,7 +280,7 @@ def take_profile(
         own = tensor.untyped_storage().nbytes() == 0 or any(r[3] == index for r in requests) or _shares(real, index)
         if not own:
             raise CaptureError(f"{target} returns memory that is not its own where its capture says it is")
-    packed, workspace = pack_workspace(requests)
+    packed, workspace = pack_workspace(requests, alignment_on(device))
     return OpProfile(packed, workspace, time_ns, tuple(corrections))
 
 

@@ -22,7 +22,7 @@ class Scratch:
     def __init__(self, number: Callable[[Any], int | float]) -> None:
         self._number = number
         self._has_room = False
-        self._lent: dict[torch.dtype, torch.Tensor] = {}  # as long as the largest that was asked for
+        self._lent: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}  # as long as the largest asked for
 
     def own(self, argument: Any) -> tuple[str, Any]:
         """An argument whose memory nothing else has, as in a step."""
@@ -42,7 +42,7 @@ class Scratch:
     def _value(self, argument: Any, is_own: Callable[[Ref], bool]) -> Any:
         if isinstance(argument, Ref):
             extent = 1 + sum((size - 1) * stride for size, stride in zip(argument.sizes, argument.strides, strict=True))
-            base = self._filled(argument.dtype, max(extent, 0), is_own(argument))
+            base = self._filled(argument.dtype, argument.device, max(extent, 0), is_own(argument))
             return base.as_strided(argument.sizes, argument.strides)
         if isinstance(argument, (list, tuple)):
             return [self._value(item, is_own) for item in argument]
@@ -50,8 +50,8 @@ class Scratch:
             return self._number(argument)
         return argument
 
-    def _filled(self, dtype: torch.dtype, extent: int, own: bool) -> torch.Tensor:
-        lent = self._lent.get(dtype)
+    def _filled(self, dtype: torch.dtype, device: torch.device, extent: int, own: bool) -> torch.Tensor:
+        lent = self._lent.get((dtype, device))
         if not own and lent is not None and lent.numel() >= extent:
             return lent
         if not self._has_room:
@@ -60,8 +60,8 @@ class Scratch:
         # Zeros are a valid index and a valid class; one half is a valid probability and divides.
         if not own:
             lent = None
-            self._lent.pop(dtype, None)  # before there is a larger one
-        made = torch.full((extent,), 0.5 if dtype.is_floating_point else 0, dtype=dtype)
+            self._lent.pop((dtype, device), None)  # before there is a larger one
+        made = torch.full((extent,), 0.5 if dtype.is_floating_point else 0, dtype=dtype, device=device)
         if not own:
-            self._lent[dtype] = made
+            self._lent[dtype, device] = made
         return made

@@ -232,7 +232,7 @@ def _make_class(
             counters.append(key)
         else:
             shape = twin.shape if value.shape == first.shape else (1,) * value.dim()
-            state[key] = torch.full(shape, 0.125).to(value.dtype)
+            state[key] = torch.full(shape, 0.125, device=value.device).to(value.dtype)
             data.append(key)
     kept = state or {}
     return ParameterClass(

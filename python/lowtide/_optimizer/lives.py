@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .._base.random_states import read_random_states, set_random_states
 from .._capture.recorder import ITEM
 from .ledger import facts_of
 from .snapshot import Snapshot, run_rule
@@ -27,12 +28,12 @@ def held_over(before: Snapshot, group: dict[str, Any], twin: Parameter) -> tuple
     What is held no longer than its own parameter's update is left out, as is all of a rule that does not go from one
     parameter to the next, or does not run on two like this one.
     """
-    pair = [Parameter(torch.zeros(twin.shape, dtype=twin.dtype)) for _ in range(2)]
+    pair = [Parameter(torch.zeros(twin.shape, dtype=twin.dtype, device=twin.device)) for _ in range(2)]
     for parameter in pair:
         parameter.grad = torch.zeros_like(parameter)
     clone = before.clone([{**group, "params": pair}], {})
     lives = _Lives()
-    random_state = torch.get_rng_state()
+    random_state = read_random_states()
     try:
         run_rule(clone)  # makes the state
         with lives:
@@ -40,7 +41,7 @@ def held_over(before: Snapshot, group: dict[str, Any], twin: Parameter) -> tuple
     except Exception:  # whatever a rule does on zeros
         return [], {}
     finally:
-        torch.set_rng_state(random_state)
+        set_random_states(random_state)
     lives.look()
     calls, half = lives.calls, len(lives.calls) // 2
     if calls[:half] != calls[half:]:

@@ -22,7 +22,7 @@ def _opaque_update(parameter: torch.Tensor, gradient: torch.Tensor, key: int) ->
     _rules[key](gradient)
 
 
-_library.impl("opaque_update", _opaque_update, "CPU")  # type: ignore[no-untyped-call]
+_library.impl("opaque_update", _opaque_update, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 
 OPAQUE_UPDATE = torch.ops.lowtide.opaque_update.default
 

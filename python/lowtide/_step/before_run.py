@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from .._base.random_states import read_random_states, set_random_states
 from .._lower.lowering import Lowered, Operator, is_random
 from .._optimizer.opaque import OPAQUE_UPDATE
 
@@ -18,7 +19,7 @@ class BeforeRun:
     """The random state, and copies of tensors by their buffer."""
 
     def __init__(self, kept: Mapping[int, torch.Tensor], *, draws: bool) -> None:
-        self._random = torch.get_rng_state() if draws else None
+        self._random = read_random_states() if draws else None
         self._versions = {buffer: tensor._version for buffer, tensor in kept.items()}
         with torch.no_grad():
             self._kept = {buffer: (tensor, tensor.clone()) for buffer, tensor in kept.items()}
@@ -34,7 +35,7 @@ class BeforeRun:
                 tensor.copy_(content)
                 torch._C._autograd._unsafe_set_version_counter((tensor,), (self._versions[buffer],))
         if self._random is not None:
-            torch.set_rng_state(self._random)
+            set_random_states(self._random)
         return True
 
 

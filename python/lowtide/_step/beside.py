@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .. import _core, _torch
+from .._base.random_states import read_random_states, set_random_states
 from .._base.stock_optimizers import is_stock
 from .._capture.recorder import ITEM
 from .._optimizer.reach import RuleReach
@@ -50,8 +51,8 @@ def eager_bytes(graph: _core.Graph, beside: Beside) -> int:
 class PeakMeter:
     """Counts the most bytes that are allocated at once under it, the arena's included; nothing if not `wanted`."""
 
-    def __init__(self, wanted: bool) -> None:
-        self._meter = _torch.Meter() if wanted else None
+    def __init__(self, wanted: bool, device: torch.device) -> None:
+        self._meter = _torch.Meter(device) if wanted else None
         self.bytes = 0
         self.left = 0  # of them, behind it: not the arena's
 
@@ -86,7 +87,7 @@ def update_bytes(optimizer: torch.optim.Optimizer, turns: Sequence[Sequence[Para
         return 0
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     living = _Living()
-    random_state = torch.get_rng_state()
+    random_state = read_random_states()
     try:
         python_kept = nullcontext() if is_stock(optimizer) else RuleReach(optimizer).kept()
         clones = [_on_fakes(optimizer, parameters, fake_mode) for parameters in turns]
@@ -97,7 +98,7 @@ def update_bytes(optimizer: torch.optim.Optimizer, turns: Sequence[Sequence[Para
     except Exception:  # whatever a rule does on tensors without values
         return 0
     finally:
-        torch.set_rng_state(random_state)
+        set_random_states(random_state)
     return living.most
 
 
@@ -160,7 +161,7 @@ def _key(tensor: torch.Tensor) -> int:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu"
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -16,6 +16,7 @@ from .. import _core
 from .._base.interrupts import signals_held
 from .._base.stopwatch import Elapsed, Stopwatch
 from .._capture.autocast_casts import Cast, cast_now
+from .._capture.devices import alignment_on
 from .._capture.recorder import Ref
 from .._capture.tape import Given, Own, Root, Tape, UpdateMark
 from .._guards.report import CaptureRecord
@@ -148,7 +149,7 @@ class CapturedStep:
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         cache: ProfileCache,
-        plan: Callable[[_core.Graph, int, Beside], _core.Plan],
+        plan: Callable[[_core.Graph, int, Beside, int], _core.Plan],
         record: CaptureRecord,
         *,
         keep_grads: bool,
@@ -221,7 +222,7 @@ class CapturedStep:
         self.begun = True
         variant = begun.variant
         try:
-            with PeakMeter(self._metered) as peak:
+            with PeakMeter(self._metered, variant.lowered.device) as peak:
                 run = functools.partial(variant.program.runtime.run, [*numbers_of(runs), *self._numbers])
                 result = self._finish(variant, runs, self._advance(begun, runs, run), leaves)
         finally:
@@ -285,7 +286,7 @@ class CapturedStep:
             return None
         self._make_room(variant)
         there = self._there_before(variant) if self._metered else 0
-        with PeakMeter(self._metered) as copies:
+        with PeakMeter(self._metered, variant.lowered.device) as copies:
             before = BeforeRun({**self._worth_keeping(variant, leaves), **bound}, draws=True)
         begun = Begun(variant, before, there, len(leaves))
         begun.count(copies)
@@ -302,7 +303,7 @@ class CapturedStep:
     def _run_to_pause(self, begun: Begun) -> torch.Tensor:
         self.begun = True
         try:
-            with PeakMeter(self._metered) as peak:
+            with PeakMeter(self._metered, begun.variant.lowered.device) as peak:
                 value: torch.Tensor = self._advance(begun, {}, begun.variant.program.runtime.run_to_pause)
         except BaseException:
             _forget_passing(begun.variant)
@@ -518,7 +519,7 @@ class CapturedStep:
             outside_ns = self._cache.outside_ns(signature)
             bindings, inputs = self._find_bindings(lowered)
             beside = self._beside(lowered, bindings)
-            plan = self._plan(graph, outside_ns or 0, beside)
+            plan = self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device))
             program = assemble(lowered, profiles, plan, numbers, self._guard)
         except BaseException:
             for key in rules:

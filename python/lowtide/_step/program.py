@@ -9,6 +9,7 @@ from typing import Any
 from .. import _core, _torch
 from .._base.pause import PAUSE
 from .._base.schemas import DEFAULT
+from .._capture.devices import alignment_on
 from .._capture.recorder import Ref
 from .._lower.lowering import CLONE, Lowered, is_random, optional_updates, reuses
 from .._lower.profile_rows import OpProfile
@@ -37,9 +38,10 @@ def assemble(
 
     The runtime has a buffer for each block of the plan: the step's own buffers come first, in their order.
     """
-    if plan.alignment_bytes % _core.ALIGNMENT != 0:
-        raise InvalidPlanError(f"the plan is aligned to {plan.alignment_bytes} bytes, not to {_core.ALIGNMENT}")
-    runtime = _torch.Program(plan.arena_bytes, guard.level)
+    device = lowered.device
+    if plan.alignment_bytes % alignment_on(device) != 0:
+        raise InvalidPlanError(f"the plan is aligned to {plan.alignment_bytes} bytes, not to {alignment_on(device)}")
+    runtime = _torch.Program(device, plan.arena_bytes, guard.level)
     buffers = plan.block_buffers()
     own = list(range(len(lowered.buffers)))
     assert buffers[: len(own)] == own, "block i stands in for buffer i"
@@ -49,7 +51,7 @@ def assemble(
     for block, end in enumerate(plan.ends()):
         buffer = lowered.buffers[buffers[block]]
         planned = buffer.kind == "planned"
-        runtime.add_buffer(buffer.kind, buffer.nbytes, offsets[block] if planned else 0)
+        runtime.add_buffer(buffer.kind, buffer.nbytes, offsets[block] if planned else 0, buffer.device)
         if planned and end > 0:
             ending.setdefault(end - 1, []).append(block)
     values: dict[tuple[int, Ref], int] = {}
