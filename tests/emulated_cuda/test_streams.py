@@ -209,3 +209,19 @@ def test_threads_on_streams_of_their_own(every_order):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_who_waits_for_an_event_waits_for_its_last_record(every_order):
+    """Two streams take turns with one event, which the next turn records again before anything is performed."""
+    streams, event = [torch.cuda.Stream(), torch.cuda.Stream()], torch.cuda.Event()
+    shared = torch.zeros(1000, device="cuda")
+    torch.cuda.synchronize()
+    expected = torch.zeros(1000)
+    for turn in range(12):
+        with torch.cuda.stream(streams[turn % 2]):
+            event.wait()
+            shared.mul_(2).add_(turn)
+            event.record()
+        expected.mul_(2).add_(turn)
+    torch.cuda.synchronize()
+    assert torch.equal(shared.cpu(), expected)

@@ -2,10 +2,9 @@
 
 import functools
 
+import models
 import pytest
 import torch
-
-import models
 
 MODELS = {"mlp": models.mlp, "convnet": models.convnet, "bert": models.bert, "gpt2": models.gpt2}
 OPTIMIZERS = {

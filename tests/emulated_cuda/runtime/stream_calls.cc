@@ -117,8 +117,8 @@ API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cud
   const Lock lock;
   const Event& from = *event_of(begin);
   const Event& to = *event_of(end);
-  if (from.recorded == 0 || to.recorded == 0) return fail(cudaErrorInvalidResourceHandle);
-  if (from.performed < from.recorded || to.performed < to.recorded) return fail(cudaErrorNotReady);
-  *milliseconds = static_cast<float>(1e3 * (to.time - from.time));
+  if (!from.last || !to.last) return fail(cudaErrorInvalidResourceHandle);
+  if (!from.last->performed || !to.last->performed) return fail(cudaErrorNotReady);
+  *milliseconds = static_cast<float>(1e3 * (to.last->time - from.last->time));
   return cudaSuccess;
 }

@@ -20,17 +20,17 @@ std::vector<Stream*>& streams() {
   return *made;
 }
 
-void perform_until(Stream& stream, const Event& event, std::uint64_t mark);
+void perform_until(const Record& record);
 
 void perform_first(Stream& stream) {
   Stream::Queued first = std::move(stream.queue.front());
   stream.queue.pop_front();
   Work& work = first.work;
   if (work.wait_for) {
-    if (work.wait_for->performed < work.mark) perform_until(*work.wait_for->on, *work.wait_for, work.mark);
+    perform_until(*work.wait_for);
     stream.time = std::max(stream.time, work.wait_for->time);
   } else if (work.marks) {
-    work.marks->performed = work.mark;
+    work.marks->performed = true;
     work.marks->time = stream.time = std::max(stream.time, first.queued_at);
   } else {
     const double begin = thread_seconds();
@@ -40,8 +40,8 @@ void perform_first(Stream& stream) {
   }
 }
 
-void perform_until(Stream& stream, const Event& event, std::uint64_t mark) {
-  while (event.performed < mark && !stream.queue.empty()) perform_first(stream);
+void perform_until(const Record& record) {
+  while (!record.performed) perform_first(*record.on);
 }
 
 Stream* next_to_perform() {
@@ -86,13 +86,12 @@ void enqueue(Stream& stream, Work work) {
   }
 }
 void record(const std::shared_ptr<Event>& event, Stream& stream) {
-  event->on = &stream;
+  event->last = std::make_shared<Record>(Record{.on = &stream});
   event->asked = 0;
-  enqueue(stream, {.run = {}, .wait_for = {}, .marks = event, .mark = ++event->recorded});
+  enqueue(stream, {.run = {}, .wait_for = {}, .marks = event->last});
 }
 void wait_for(const std::shared_ptr<Event>& event, Stream& stream) {
-  if (event->recorded == 0) return;
-  enqueue(stream, {.run = {}, .wait_for = event, .marks = {}, .mark = event->recorded});
+  if (event->last) enqueue(stream, {.run = {}, .wait_for = event->last, .marks = {}});
 }
 
 void synchronize(Stream& stream) {
@@ -102,9 +101,9 @@ void synchronize(Stream& stream) {
 }
 void synchronize(Event& event) {
   note_wait();
-  if (event.recorded == 0) return;
-  perform_until(*event.on, event, event.recorded);
-  host_waits_until(event.time);
+  if (!event.last) return;
+  perform_until(*event.last);
+  host_waits_until(event.last->time);
 }
 void synchronize_all() {
   note_wait();
@@ -118,8 +117,8 @@ bool query(Stream& stream) {
   return false;
 }
 bool query(Event& event) {
-  if (event.performed >= event.recorded) return true;
-  if (++event.asked % kPatience == 0) perform_first(*event.on);
+  if (!event.last || event.last->performed) return true;
+  if (++event.asked % kPatience == 0) perform_first(*event.last->on);
   return false;
 }
 

@@ -24,12 +24,16 @@ namespace emulated_cuda {
 
 struct Stream;
 
-struct Event {
-  std::uint64_t recorded = 0;  // how often it was recorded, and how many of these are performed
-  std::uint64_t performed = 0;
-  std::uint64_t asked = 0;  // queries since it was recorded
-  Stream* on = nullptr;
+// A place in a stream. An event can be recorded again elsewhere: who waits for it waits for the record of that moment.
+struct Record {
+  Stream* on;
+  bool performed = false;
   double time = 0;
+};
+
+struct Event {
+  std::shared_ptr<Record> last;  // null until it is recorded
+  std::uint64_t asked = 0;       // queries since then
 };
 
 struct Work {
@@ -37,9 +41,8 @@ struct Work {
   EngineKind engine = EngineKind::none;
   double seconds = 0;  // on the virtual clock; below 0: the CPU time that `run` takes
 
-  std::shared_ptr<Event> wait_for;  // or: wait for this event, or mark it, as of the `mark`-th record
-  std::shared_ptr<Event> marks;
-  std::uint64_t mark = 0;
+  std::shared_ptr<Record> wait_for;  // or: wait for this place, or be it
+  std::shared_ptr<Record> marks;
 };
 
 struct Stream {

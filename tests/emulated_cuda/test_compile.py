@@ -1,0 +1,241 @@
+"""Planned steps on emulated CUDA: the numbers are those of eager PyTorch on the same device, bit for bit."""
+
+import contextlib
+import gc
+
+import emulated_cuda
+import models
+import pytest
+import torch
+from torch import nn
+
+import lowtide
+from lowtide import _torch_cuda
+
+STEPS = 10  # from the eighth on nothing is timed, and so the host waits for nothing
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOWTIDE_QUIET", "1")
+    monkeypatch.setenv("LOWTIDE_CACHE", str(tmp_path))
+
+
+class Script:
+    """A model, and a step function of one kind: what is in its name."""
+
+    def __init__(self, make, kind=""):
+        torch.manual_seed(0)
+        self.kind = kind
+        self.model, batch, self.loss_of = make(dropout=0.1)
+        self.model.train().cuda()
+        self.host = [tensor.pin_memory() if "pinned" in kind else tensor for tensor in batch]
+        if "channels_last" in kind:
+            self.model.to(memory_format=torch.channels_last)
+            self.host[0] = self.host[0].to(memory_format=torch.channels_last)
+        rules = {"sgd": {"momentum": 0.9, "lr": 0.1}, "fused": {"fused": True}, "capturable": {"capturable": True}}
+        chosen = next((options for name, options in rules.items() if name in kind), {})
+        rule = torch.optim.SGD if "sgd" in kind else torch.optim.AdamW
+        self.optimizer = rule(self.model.parameters(), **chosen)
+        self.scaler = torch.amp.GradScaler("cuda", enabled="scaler" in kind)
+        self.losses = []
+
+    def step(self, *batch):
+        if "inside" in self.kind:
+            batch = [tensor.cuda(non_blocking=True) for tensor in batch]
+        self.optimizer.zero_grad()
+        dtype = torch.float16 if "scaler" in self.kind else torch.bfloat16
+        cast = torch.autocast("cuda", dtype=dtype) if "autocast" in self.kind else contextlib.nullcontext()
+        with cast:
+            loss = self.loss_of(self.model, *batch)
+        self.scaler.scale(loss).backward()
+        if "clip" in self.kind:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return torch.tensor(loss.item()) if "item" in self.kind else loss.detach()
+
+    def train(self, step):
+        """Some steps; gives all that they leave behind, on the CPU."""
+        streams = [torch.cuda.Stream(), torch.cuda.Stream()] if "streams" in self.kind else []
+        for count in range(STEPS):
+            inside = "inside" in self.kind
+            batch = self.host if inside else [tensor.cuda(non_blocking=True) for tensor in self.host]
+            if not streams:
+                self.losses.append(step(*batch))
+                continue
+            stream = streams[count % 2]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self.losses.append(step(*batch))
+                for tensor in batch:
+                    tensor.record_stream(stream)
+            torch.cuda.current_stream().wait_stream(stream)
+        return self.left()
+
+    def left(self):
+        state = [value for values in self.optimizer.state.values() for value in values.values()]
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        left = [*self.losses, *self.model.parameters(), *self.model.buffers(), *gradients, *state]
+        return [tensor.detach().cpu() for tensor in left]
+
+
+def same(expected, found):
+    return len(expected) == len(found) and all(map(torch.equal, expected, found))
+
+
+def planned(script, **options):
+    return lowtide.compile(script.step, model=script.model, optimizer=script.optimizer, **options)
+
+
+MODELS = [models.mlp, models.convnet, models.bert, models.gpt2]
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_models_train_as_in_eager(make, every_order):
+    eager = Script(make)
+    expected = eager.train(eager.step)
+    script = Script(make)
+    step = planned(script)
+    assert same(expected, script.train(step))
+    stats = step.stats()
+    assert (stats["calls"], stats["eager_calls"], stats["misses"]) == (STEPS, 0, 0)
+    step.close()
+
+
+KINDS = [
+    "sgd", "fused", "capturable", "autocast", "autocast scaler", "autocast scaler clip", "clip", "pinned",
+    "pinned inside", "streams", "item",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scripts_train_as_in_eager(kind, late):
+    eager = Script(models.mlp, kind)
+    expected = eager.train(eager.step)
+    script = Script(models.mlp, kind)
+    step = planned(script)
+    assert same(expected, script.train(step))
+    assert (step.stats()["eager_calls"], step.stats()["misses"]) == (0, 0)
+    step.close()
+
+
+def test_channels_last(late):
+    eager = Script(models.convnet, "channels_last")
+    expected = eager.train(eager.step)
+    script = Script(models.convnet, "channels_last")
+    step = planned(script)
+    assert same(expected, script.train(step))
+    assert step.stats()["misses"] == 0
+    step.close()
+
+
+def test_a_budget_is_kept_by_the_allocators_own_count(every_order):
+    """Some operators run again, and dropout draws the same numbers from the device's generator."""
+    eager = Script(models.gpt2)
+    expected = eager.train(eager.step)
+    gc.collect()
+    script = Script(models.gpt2)
+    step = planned(script, memory_budget=0.8)
+    script.train(step)  # plans, and makes the state
+    torch.cuda.reset_peak_memory_stats()
+    there = torch.cuda.memory_allocated()
+    with contextlib.ExitStack() as stack:
+        stack.callback(script.losses.clear)
+        batch = [tensor.cuda() for tensor in script.host]
+        step(*batch)
+        most = torch.cuda.max_memory_allocated()
+    stats = step.stats()
+    assert stats["planned_bytes"] <= stats["budget_bytes"] < stats["eager_bytes"]
+    assert most - there <= 64 * 1024, "all but scalars is in the arena, which was there"
+    assert step.stats()["misses"] == 0
+    step.close()
+    again = Script(models.gpt2)
+    step = planned(again, memory_budget=0.8)
+    assert same(expected, again.train(step))
+    step.close()
+
+
+def test_closing_gives_the_arena_back():
+    script = Script(models.mlp)
+    script.train(script.step)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    step = planned(script)
+    step(*[tensor.cuda() for tensor in script.host])
+    arena = step.stats()["arena_bytes"]
+    assert torch.cuda.memory_allocated() >= before + arena
+    step.close()
+    gc.collect()
+    assert torch.cuda.memory_allocated() <= before
+
+
+def two_on_two_streams():
+    """Two models that have nothing to do with each other but the arena, each on a stream of its own."""
+    scripts = [Script(models.mlp), Script(models.convnet)]
+    steps = [planned(script) for script in scripts]
+    batches = [[tensor.cuda() for tensor in script.host] for script in scripts]
+    for script, step, batch in zip(scripts, steps, batches, strict=True):  # plans
+        script.losses.append(step(*batch))
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for _ in range(STEPS - 1):
+        for script, step, stream, batch in zip(scripts, steps, streams, batches, strict=True):
+            with torch.cuda.stream(stream):
+                script.losses.append(step(*batch))
+    torch.cuda.synchronize()
+    left = [script.left() for script in scripts]
+    for step in steps:
+        assert step.stats()["misses"] == 0
+        step.close()
+    return left
+
+
+def expected_of_two():
+    scripts = [Script(models.mlp), Script(models.convnet)]
+    for script in scripts:
+        torch.manual_seed(1)
+        script.train(script.step)
+    return [script.left() for script in scripts]
+
+
+def drawless(monkeypatch):
+    """Dropout would draw in another order."""
+    for name in ("mlp", "convnet"):
+        own = getattr(models, name)
+        monkeypatch.setattr(models, name, lambda dropout, own=own: own(dropout=0.0))
+
+
+def test_steps_on_two_streams_share_the_arena(monkeypatch, every_order):
+    drawless(monkeypatch)
+    expected = expected_of_two()
+    assert all(map(same, expected, two_on_two_streams()))
+
+
+def test_a_wait_that_is_left_out_is_noticed(monkeypatch, late):
+    drawless(monkeypatch)
+    expected = expected_of_two()
+    planned(Script(models.mlp)).close()
+    _torch_cuda.leave_out_waits(0, True)
+    try:
+        with emulated_cuda.declared(late=7):
+            assert not all(map(same, expected, two_on_two_streams()))
+    finally:
+        _torch_cuda.leave_out_waits(0, False)
+
+
+def test_out_of_memory_leaves_a_usable_model():
+    script = Script(models.mlp)
+    step = planned(script)
+    batch = [tensor.cuda() for tensor in script.host]
+    step(*batch)
+    step.close()
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(1e-9)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 30, device="cuda")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.isfinite(script.step(*batch))
