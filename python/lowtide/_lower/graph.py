@@ -12,6 +12,7 @@ from .. import _core
 from .._base.interrupts import signals_held
 from .._base.pause import PAUSE
 from .._base.random_states import read_random_states, set_random_states
+from .._capture.devices import CPU
 from .._capture.layouts import layouts
 from .._capture.recorder import QUANTIZED, Ref, is_pure
 from .._optimizer.opaque import OPAQUE_UPDATE
@@ -71,11 +72,15 @@ def profile_operators(
                         f"{operator.target} gives a quantized tensor ({dtype}), which cannot be planned "
                         f"({operator.where.source})"
                     )
-                if index not in lowered.updates and (told.dtype, told.sizes) == (dtype, correction.sizes):
+                same_sizes = (told.dtype, told.sizes) == (dtype, correction.sizes)
+                if same_sizes and told.strides != correction.strides and index not in lowered.updates:
                     is_new = layouts.learn(operator.target, operator.arguments, correction.result, correction.strides)
                     call = f"{operator.target} ({operator.where.source})"
                     lowered.misled[call] = lowered.misled.get(call, False) or is_new
-                real = told._replace(dtype=dtype, sizes=correction.sizes, strides=correction.strides)
+                device = CPU if correction.on_cpu else told.device
+                real = told._replace(dtype=dtype, sizes=correction.sizes, strides=correction.strides, device=device)
+                if correction.on_cpu:
+                    lowered.lies_on_cpu(told.buffer)
                 corrected[told.buffer] = (told, real)
                 operator.results[correction.result] = real
             signatures.append(signature)
@@ -94,7 +99,7 @@ def _correct(tree: Any, corrected: dict[int, tuple[Ref, Ref]]) -> Any:
             return tree
         told, real = corrected[tree.buffer]
         if (told.sizes, told.strides) == (real.sizes, real.strides):
-            return tree._replace(dtype=real.dtype)
+            return tree._replace(dtype=real.dtype, device=real.device)
         if (tree.sizes, tree.strides) != (told.sizes, told.strides):
             raise CaptureError("a view of a result whose sizes or strides the capture cannot know")
         return real

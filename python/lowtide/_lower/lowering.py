@@ -91,6 +91,12 @@ class Lowered:
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
     device: torch.device = CPU  # where planned buffers lie
 
+    def lies_on_cpu(self, buffer: int) -> None:
+        """A buffer of a step of another device: it is small, and lies in ordinary memory until the step's end."""
+        self.buffers[buffer].device = CPU
+        if self.buffers[buffer].kind == "planned":
+            self.buffers[buffer].kind = "made"
+
 
 def lower(tape: Tape, runs: dict[int, TwinRun], *, as_eager: bool = False) -> Lowered:
     """Composes `tape` with this step's update rules, the `runs` by optimizer.
@@ -162,16 +168,15 @@ class _Lowering:
         return self.lowered
 
     def _choose_device(self) -> None:
-        """What is made on the CPU in a step of another device is small, and lies in ordinary memory until its end."""
-        planned = [buffer for buffer in self.lowered.buffers if buffer.kind == "planned"]
-        devices = {buffer.device for buffer in planned} - {CPU}
+        planned = [index for index, buffer in enumerate(self.lowered.buffers) if buffer.kind == "planned"]
+        devices = {self.lowered.buffers[index].device for index in planned} - {CPU}
         if len(devices) > 1:
             raise CaptureError(f"the step works on {' and '.join(sorted(map(str, devices)))}: only one is planned")
         for device in devices:
             self.lowered.device = device
-            for buffer in planned:
-                if buffer.device == CPU:
-                    buffer.kind = "made"
+            for index in planned:
+                if self.lowered.buffers[index].device == CPU:
+                    self.lowered.lies_on_cpu(index)
 
     # -- buffers ---------------------------------------------------------------------------------------------------
 

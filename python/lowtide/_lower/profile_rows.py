@@ -30,6 +30,7 @@ class Correction:
     dtype: str  # empty: there is no such result
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+    on_cpu: bool = False  # its fake says that it is on another device
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def row_of(profile: OpProfile) -> list[Any]:
         [[r.bytes, r.result, r.offset] for r in profile.requests],
         profile.workspace,
         profile.time_ns,
-        [[c.result, c.dtype, c.sizes, c.strides] for c in profile.corrections],
+        [[c.result, c.dtype, c.sizes, c.strides, c.on_cpu] for c in profile.corrections],
         profile.settled,
     ]
 
@@ -103,13 +104,15 @@ def _request(size: Any, result: Any, offset: Any) -> Request:
     return Request(_whole(size, 1, _MOST_BYTES), _whole(result, -1, _MOST_ITEMS), _whole(offset, -1, _MOST_BYTES))
 
 
-def _correction(result: Any, dtype: Any, sizes: Any, strides: Any) -> Correction:
+def _correction(result: Any, dtype: Any, sizes: Any, strides: Any, on_cpu: Any) -> Correction:
     if not isinstance(dtype, str) or (dtype and not isinstance(getattr(torch, dtype, None), torch.dtype)):
+        raise ValueError
+    if type(on_cpu) is not bool:
         raise ValueError
     extents = [tuple([_whole(n, 0, _MOST_BYTES) for n in _items(numbers)]) for numbers in (sizes, strides)]
     if len(extents[0]) != len(extents[1]):
         raise ValueError
-    return Correction(_whole(result, 0, _MOST_ITEMS), dtype, extents[0], extents[1])
+    return Correction(_whole(result, 0, _MOST_ITEMS), dtype, extents[0], extents[1], on_cpu)
 
 
 def _items(value: Any) -> list[Any]:
