@@ -53,7 +53,7 @@ def test_a_damaged_cache_is_an_empty_one(tmp_path, content):
     assert ProfileCache(tmp_path).get("op()") is None
 
 
-GOOD_ROW = [[[100, -1, 0], [50, -1, 128], [64, 0, -1]], 178, 10, [[0, "float32", [4, 4], [4, 1]]], True]
+GOOD_ROW = [[[100, -1, 0], [50, -1, 128], [64, 0, -1]], 178, 10, [[0, "float32", [4, 4], [4, 1], False]], True]
 
 
 # What is put where in a row: no operator could have made that.
@@ -90,6 +90,8 @@ GOOD_ROW = [[[100, -1, 0], [50, -1, 128], [64, 0, -1]], 178, 10, [[0, "float32",
         ((3, 0, 2), [4]),
         ((3, 0, 2), [4, -4]),
         ((3, 0, 3), "44"),
+        ((3, 0, 4), 0),
+        ((3, 0, 4), None),
         ((4,), 1),
         ((4,), "yes"),
     ],
@@ -97,7 +99,7 @@ GOOD_ROW = [[[100, -1, 0], [50, -1, 128], [64, 0, -1]], 178, 10, [[0, "float32",
 def test_a_row_that_no_operator_could_have_made_is_unknown(path, value):
     assert row_of(profile_of(json.loads(json.dumps(GOOD_ROW)))) == [
         *GOOD_ROW[:3],
-        [[0, "float32", (4, 4), (4, 1)]],
+        [[0, "float32", (4, 4), (4, 1), False]],
         True,
     ]
     row = json.loads(json.dumps(GOOD_ROW))
