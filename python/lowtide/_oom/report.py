@@ -292,7 +292,7 @@ class _Census:
                 f"the graph of {path} goes back through {found.graph.most_uses} uses of the same parameter ({amount}): "
                 f"if these are iterations, begin each with {path}.detach(){at}"
             )
-        ours = "lowtide.adapt" if self.device else "memory_budget of lowtide.compile"  # which runs on a CPU only
+        ours = "lowtide.adapt" if self.device else "memory_budget of lowtide.compile"  # which has not run on a GPU
         return (
             f"{path} keeps {amount} for its backward pass: call backward() and let go of it, use torch.no_grad() if "
             f"there is none, recompute (torch.utils.checkpoint, or {ours}), or a smaller batch"
