@@ -133,3 +133,32 @@ def test_a_switch_that_chooses_operators_may_be_set_within_the_function():
         for _ in range(2):
             assert torch.equal(step(x), function(x))
     step.close()
+
+
+def test_operators_that_fill_what_they_ask_for_make_nothing_over_an_operand():
+    """Deterministic algorithms fill new memory before the operator reads its operands."""
+
+    def train(compiled):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 32), nn.GELU()]
+        model = nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(32, 4))
+        optimizer = torch.optim.Adam(model.parameters())
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = torch.softmax(model(x), -1).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        if compiled:
+            step = lowtide.compile(step, model=model, optimizer=optimizer)
+        losses = [step(torch.full((8, 3, 8, 8), 0.1 * count)) for count in range(4)]
+        if compiled:
+            assert step.stats()["eager_calls"] == 0
+        return [*losses, *model.parameters(), *model.buffers()]
+
+    with set_to(torch.use_deterministic_algorithms, True, False):
+        expected = train(compiled=False)
+        assert not any(tensor.isnan().any() for tensor in expected)
+        assert all(map(torch.equal, expected, train(compiled=True)))

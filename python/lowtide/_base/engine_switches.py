@@ -117,6 +117,11 @@ def read_operator_switches() -> tuple[Hashable, ...]:
     return tuple([read() for read in _in_operators])
 
 
+def fills_new_memory() -> bool:
+    """Whether memory is filled as soon as an operator asks for it, before it reads its operands."""
+    return bool(_c._get_deterministic_algorithms() and _c._get_deterministic_fill_uninitialized_memory())
+
+
 def changed_since(before: Sequence[Hashable]) -> str:
     """The first of the operators' switches that is not as it was, and how it was and is; "" if all are."""
     now = read_operator_switches()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _core
+from .._base.engine_switches import fills_new_memory
 from .._base.pause import PAUSE
 from .._base.schemas import positional
 from .._capture.devices import CPU
@@ -455,6 +456,8 @@ def reuses(operator: Operator, buffers: Sequence[Buffer]) -> Iterator[tuple[int,
     Whether it does is for the plan to decide: it can where nothing needs the buffer afterwards.
     """
     result = operator.results[0] if operator.results and operator.made[0] else None
+    if fills_new_memory():
+        return  # which would be the operand's
     if result is None or buffers[result.buffer].kind != "planned" or not _fills(result, buffers[result.buffer]):
         return
     if result.device.type != "cpu" and torch.Tag.pointwise not in operator.target.tags:
