@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <span>
 
 #include "companions.h"
@@ -17,7 +18,10 @@ namespace lowtide::cli {
 namespace {
 
 constexpr std::string_view kCommands[] = {"plan", "verify", "inspect", "explain", "pack"};
-constexpr std::string_view kFit = "Say whether a training step fits on a device, and the largest batch that does";
+// What programs of the Python package do.
+const std::map<std::string, std::string> kOfPython = {
+    {"fit", "Say whether a training step fits on a device, and the largest batch that does"},
+    {"selftest", "Check Lowtide on a device: bits, bytes, budgets and times"}};
 constexpr double kMostSeconds = 1e6;
 constexpr std::uint64_t kMostThreads = 256;
 
@@ -42,8 +46,8 @@ std::string list(std::string title, std::span<const Algorithm> ours, const std::
 void add_companions(CLI::App& app) {
   for (const Companion& companion : companions()) {
     if (is_command(companion.name)) continue;
-    const std::string does = companion.name == "fit" ? std::string(kFit) : "Run " + companion.program.string();
-    app.add_subcommand(companion.name, does);
+    const auto known = kOfPython.find(companion.name);
+    app.add_subcommand(companion.name, known != kOfPython.end() ? known->second : "Run " + companion.program.string());
   }
 }
 
@@ -243,7 +247,9 @@ UsageError unknown_command(const std::string& name) {
       "'" + name + "' is no command, and no program lowtide-" + name + " is beside this one or on the path",
       "the commands are " + list(kCommands)};
   for (const Companion& companion : companions()) error.advice += ", " + companion.name;
-  if (name == "fit") error.advice = "fit is a part of the Python package: install it, and lowtide-fit is found";
+  if (kOfPython.contains(name)) {
+    error.advice = name + " is a part of the Python package: install it, and lowtide-" + name + " is found";
+  }
   return error;
 }
 
@@ -264,7 +270,8 @@ CommandLine read_command_line(int argc, char** argv) {
   app.set_version_flag("--version", "lowtide " LOWTIDE_VERSION, "Show the version");
   app.require_subcommand(1);
   app.footer(
-      "Any program lowtide-NAME beside this one or on the path is a command NAME; the Python package brings fit.\n\n"
+      "Any program lowtide-NAME beside this one or on the path is a command NAME; the Python package brings fit\n"
+      "and selftest.\n\n"
       "Exit codes:\n" +
       exit_code_table() +
       "\nExamples:\n"

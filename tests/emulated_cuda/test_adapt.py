@@ -1,4 +1,4 @@
-"""Batches of any length on emulated CUDA, within a budget: eager's numbers, and never more than the allocator may have."""
+"""Batches of any length on emulated CUDA: eager's numbers, within a budget by PyTorch's own count."""
 
 import random
 

@@ -25,7 +25,7 @@ def _quiet(monkeypatch, tmp_path):
 
 
 def train(name, compiled, budget=None):
-    """What five steps leave behind, on the CPU; and the compiled step's figures, with the most bytes of its last step."""
+    """What five steps leave behind, on the CPU; and the compiled step's figures, its last step's bytes among them."""
     job = zoo.build(name)
     model = job.model.train().cuda()
     torch.manual_seed(7)

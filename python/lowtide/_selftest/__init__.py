@@ -1,0 +1,1 @@
+"""The program `lowtide-selftest`: what a device shows that no test of Lowtide's could see."""
