@@ -165,8 +165,10 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
     _take_real_sizes(lowered, profiles)
     builder = _core.GraphBuilder()
     for buffer in lowered.buffers:
-        resident = buffer.kind != "planned"
+        resident = buffer.kind in ("bound", "made")
         size = buffer.nbytes if resident else _with_margins(buffer.nbytes, margin)
+        if buffer.kind == "aside":
+            size = 0  # of the device whose memory is planned
         builder.buffer(size, resident=resident, initial=buffer.kind == "bound", role=buffer.role, name=buffer.name)
     versions = [0] * len(lowered.buffers)
     values: dict[tuple[Ref, int], int] = {}

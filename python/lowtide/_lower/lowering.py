@@ -46,7 +46,7 @@ class Buffer:
     """Memory behind one or more windows."""
 
     nbytes: int
-    kind: str = "planned"  # planned, bound, made
+    kind: str = "planned"  # planned, bound, made; aside: made as well, and gone with the step
     role: str = "activation"
     name: str = ""
     root: Root | StateRoot | None = None
@@ -96,7 +96,7 @@ class Lowered:
         """A buffer of a step of another device: it is small, and lies in ordinary memory until the step's end."""
         self.buffers[buffer].device = CPU
         if self.buffers[buffer].kind == "planned":
-            self.buffers[buffer].kind = "made"
+            self.buffers[buffer].kind = "aside"
 
 
 def lower(tape: Tape, runs: dict[int, TwinRun], *, as_eager: bool = False) -> Lowered:

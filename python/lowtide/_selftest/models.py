@@ -28,7 +28,7 @@ class _Attention(nn.Module):
 
 def _transformer(size: int) -> nn.Module:
     layers = [_Attention(size) for _ in range(4)]
-    return nn.Sequential(nn.Embedding(1000, size), *layers, nn.LayerNorm(size), nn.Linear(size, 1000))
+    return nn.Sequential(nn.Embedding(100, size), *layers, nn.LayerNorm(size), nn.Linear(size, 100))
 
 
 def _convolutions(size: int) -> nn.Module:
@@ -62,7 +62,7 @@ def _images(size: int, draws: torch.Generator) -> tuple[torch.Tensor, torch.Tens
 
 
 def _tokens(size: int, draws: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    given, wanted = torch.randint(1000, (2, 4, size), generator=draws)
+    given, wanted = torch.randint(100, (2, 16, size), generator=draws)
     return given, wanted
 
 

@@ -51,7 +51,8 @@ def assemble(
     for block, end in enumerate(plan.ends()):
         buffer = lowered.buffers[buffers[block]]
         planned = buffer.kind == "planned"
-        runtime.add_buffer(buffer.kind, buffer.nbytes, offsets[block] if planned else 0, buffer.device)
+        kind = "made" if buffer.kind == "aside" else buffer.kind
+        runtime.add_buffer(kind, buffer.nbytes, offsets[block] if planned else 0, buffer.device)
         if planned and end > 0:
             ending.setdefault(end - 1, []).append(block)
     values: dict[tuple[int, Ref], int] = {}
