@@ -53,7 +53,7 @@ def train(name, compiled, budget=None):
 
 
 @pytest.mark.parametrize("late", [0, 1, 7] if FULL else [1], ids=lambda late: f"late_{late}")
-@pytest.mark.parametrize("budget", [None, 0.6])
+@pytest.mark.parametrize("budget", [None, 0.6] if FULL else [None])
 @pytest.mark.parametrize("name", NAMES)
 def test_trains_as_in_eager(name, budget, late):
     with emulated_cuda.declared(late=late):
