@@ -224,6 +224,27 @@ def test_a_wait_that_is_left_out_is_noticed(late):
         _torch_cuda.leave_out_waits(0, False)
 
 
+def test_a_random_state_that_is_read_in_the_step_is_eagers(late):
+    """Dropout has drawn by then, in eager; a planned step has deferred that."""
+
+    def train(compiled):
+        script, seen = Script(models.mlp), []
+
+        def step(given, wanted):
+            script.optimizer.zero_grad()
+            loss = script.loss_of(script.model, given, wanted)
+            seen.append(torch.cuda.get_rng_state())
+            loss.backward()
+            script.optimizer.step()
+            return loss.detach()
+
+        if compiled:
+            step = lowtide.compile(step, model=script.model, optimizer=script.optimizer)
+        return [*script.train(step), *seen]
+
+    assert same(train(False), train(True))
+
+
 def test_out_of_memory_leaves_a_usable_model():
     script = Script(models.mlp)
     step = planned(script)

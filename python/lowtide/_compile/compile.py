@@ -163,9 +163,10 @@ class CompiledStep:
     def _make_live(self) -> LiveStep:
         if _is_generator(self._function):
             raise CaptureError("a call of the function only begins it: a generator or coroutine cannot be planned")
-        if "default_generator" in _names_in(self._function):
+        named = {"default_generator", "default_generators"}.intersection(_names_in(self._function))
+        if named:
             raise CaptureError(
-                "the function names torch.default_generator, whose state cannot be watched: use torch.get_rng_state() "
+                f"the function names torch's {named.pop()}, whose state cannot be watched: use torch.get_rng_state() "
                 "and torch.manual_seed()"
             )
         return LiveStep(

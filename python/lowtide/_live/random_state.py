@@ -115,7 +115,7 @@ class DeferredDraws:
 
 
 class _WatchedGenerator:
-    """The default generator, for the functions of `torch.random`."""
+    """A default generator, for the functions of `torch.random` and `torch.cuda`."""
 
     def __init__(self, own: torch.Generator, before_read: Callable[[], None]) -> None:
         self._own = own
@@ -123,18 +123,22 @@ class _WatchedGenerator:
         self._thread = threading.get_ident()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "get_state" and threading.get_ident() == self._thread:
+        if name in ("get_state", "get_offset") and threading.get_ident() == self._thread:
             self._before_read()
         return getattr(self._own, name)
 
 
 @contextmanager
 def reads_noticed(before_read: Callable[[], None]) -> Iterator[None]:
-    """While open, `torch.get_rng_state` and all that use it have `before_read` called first, on this thread."""
-    module: Any = torch.random
-    own = module.default_generator
-    module.default_generator = _WatchedGenerator(own, before_read)
+    """While open, `get_rng_state` of the CPU and of CUDA devices have `before_read` called first, on this thread."""
+    cpu: Any = torch.random
+    cuda: Any = torch.cuda
+    own, on_devices = cpu.default_generator, cuda.default_generators
+    cpu.default_generator = _WatchedGenerator(own, before_read)
+    cuda.default_generators = tuple([_WatchedGenerator(one, before_read) for one in on_devices])
     try:
         yield
     finally:
-        module.default_generator = own
+        cpu.default_generator = own
+        if on_devices:  # if not, the first use of CUDA has made them meanwhile
+            cuda.default_generators = on_devices
