@@ -1,5 +1,6 @@
 """Runs these tests on emulated CUDA, or not at all: README.md says how."""
 
+import gc
 import pathlib
 import sys
 
@@ -28,3 +29,12 @@ def late():
     """Runs a test in late mode."""
     with emulated_cuda.declared(late=1):
         yield
+
+
+@pytest.fixture
+def bytes_stay():
+    """What other tests left in cycles is collected before a test counts bytes, and nothing while it does."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

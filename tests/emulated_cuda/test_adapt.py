@@ -78,7 +78,7 @@ def train(task, budget=None):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_budgets_are_kept_with_eagers_numbers(task):
+def test_budgets_are_kept_with_eagers_numbers(task, bytes_stay):
     torch.ones(8, 8, device="cuda").mm(torch.ones(8, 8, device="cuda"))  # cuBLAS has its workspace
     there = torch.cuda.memory_allocated()
     expected, most = train(task)

@@ -157,7 +157,7 @@ def test_a_budget_is_kept_by_the_allocators_own_count(every_order):
     step.close()
 
 
-def test_closing_gives_the_arena_back():
+def test_closing_gives_the_arena_back(bytes_stay):
     script = Script(models.mlp)
     script.train(script.step)
     torch.cuda.synchronize()
