@@ -23,6 +23,9 @@ def profile(
 ) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:
     """Run one operator alone: its requests on the device (bytes, begin, end, result), its results, nanoseconds."""
 
+def engine_word() -> bytes:
+    """PyTorch's switches as they are now: other bytes where one of them is another."""
+
 def runtime() -> object:
     """What the extension of another device needs."""
 

@@ -16,6 +16,7 @@
 #include "allocator.h"
 #include "arena.h"
 #include "eager_replay_bindings.h"
+#include "engine_word.h"
 #include "op_profile.h"
 #include "program.h"
 
@@ -152,6 +153,7 @@ PYBIND11_MODULE(_torch, module) {
   module.def("arena_usable_bytes", [] { return Arena::on(cpu_device()).usable_bytes(); });
   module.def("empty_arena", &empty_arena);
   module.def("runtime", [] { return py::capsule(&runtime(), Runtime::kCapsule); });
+  module.def("engine_word", torch::wrap_pybind_function([] { return py::bytes(engine_word()); }));
   module.def("profile", torch::wrap_pybind_function(&profile), py::arg("name"), py::arg("overload"),
              py::arg("arguments"), py::arg("timed_runs"), py::arg("grad_mode"),
              py::arg("device") = c10::Device(c10::kCPU));

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 import lowtide
-from lowtide._base.engine_switches import SWITCH_NAMES, read_switches
+from lowtide import _torch
+from lowtide._base import engine_switches
+from lowtide._base.engine_switches import SWITCH_NAMES, read_switches, set_switches
 from lowtide._lower.profiles import ProfileCache
 
 
@@ -63,6 +65,50 @@ def test_a_switch_is_seen(name):
         changed = [known for known, a, b in zip(SWITCH_NAMES, before, read_switches(), strict=True) if a != b]
     assert name in changed
     assert read_switches() == before
+
+
+ALL = {**engine_switches._IN_OPERATORS, **engine_switches._IN_CUDA_OPERATORS, **engine_switches._IN_CHOICES}
+PYTHONS_OWN = ["einsum paths", "einsum strategy", "multi-head attention fast path"]
+OTHERS = {
+    "threads": 3,
+    "default dtype": torch.float64,
+    "float32 matmul precision": "medium",
+    "quantized engine": torch._C._supported_qengines()[0],
+    "cudnn depthwise kernel": "native",
+    "linear algebra library": torch._C._LinalgBackend.Cusolver,
+    "blas library": torch._C._BlasBackend.Ck,
+    "multiprocessors left free": 2,
+}
+
+
+def other_value(name, value):
+    """One that this switch does not have now."""
+    if isinstance(value, bool):
+        return not value
+    if name == "attention priority":
+        return value[::-1]
+    if isinstance(value, tuple):
+        return (not value[0], value[1])
+    return OTHERS.get(name, "tf32" if value == "ieee" else "ieee")
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in PYTHONS_OWN])
+def test_the_word_of_the_engine_knows_it(name):
+    switch = ALL[name]
+    switches, value, word = read_switches(), switch.read(), _torch.engine_word()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of these are experimental, or for a GPU
+        try:
+            switch.write(other_value(name, value))
+        except RuntimeError as why:
+            pytest.skip(f"not here: {why}")
+        try:
+            assert switch.read() != value
+            assert _torch.engine_word() != word
+        finally:
+            switch.write(value)
+            set_switches(switches)
+    assert _torch.engine_word() == word
 
 
 def test_profiles_are_kept_by_switches(tmp_path):

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from .._base.engine_switches import read_switches, set_switches
 from .buffers import running_statistics
 from .content import Content, address_of, version_of
 from .forward import Forward
@@ -25,7 +26,6 @@ from .places import Place, write_back
 from .random_state import RandomStates
 from .reach import Reach
 from .samples import Sampled, determinism_check
-from .switches import Switches
 
 NOTHING: Any = nullcontext()
 
@@ -97,7 +97,7 @@ class SecondRuns:
         if watch:
             self._contents |= {id(held.tensor): (held.name, keep(held.name, held.tensor)) for held in self._parameters}
         self._places = self._without_graphs(reach)
-        self._switches = Switches()
+        self._switches = read_switches()  # a loop may have them around its forward pass only, as `sdpa_kernel`
         self._random = _random_states.now()
         self._draws = True
         self._inner: Any = NOTHING
@@ -233,9 +233,10 @@ class SecondRuns:
             self._random.restore()
 
     def _put_back_switches(self) -> None:
-        now = Switches()
-        self._after.callback(now.restore)
-        self._switches.restore()
+        now = read_switches()
+        if now != self._switches:
+            self._after.callback(set_switches, now)
+            set_switches(self._switches)
 
     def _fresh_tensors(self) -> dict[int, torch.Tensor]:
         """Tensors for this run in place of those that were written to or have a graph, and of running statistics."""

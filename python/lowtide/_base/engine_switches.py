@@ -13,12 +13,15 @@ import torch
 import torch.backends.mha
 import torch.utils.deterministic
 
+from .. import _torch
+
 
 class Switch(NamedTuple):
     """One of them: how it is read, and how it is set."""
 
     read: Callable[[], Hashable]
     write: Callable[[Any], Any]
+    sets_others: bool = False
 
 
 def _precision(backend: str, operator: str) -> Switch:
@@ -26,16 +29,20 @@ def _precision(backend: str, operator: str) -> Switch:
     return Switch(partial(read, backend, operator), partial(write, backend, operator))
 
 
-def _matmul_precision() -> str:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:  # the newer switches below are set to what has no name here
-        return "by backend"
+def _older(read: Callable[[], Hashable], write: Callable[[Any], Any]) -> Switch:
+    """One that has no answer where the newer ones, which it sets too, are set to what it has no name for."""
 
+    def read_if_named() -> Hashable:
+        try:
+            return read()
+        except RuntimeError:
+            return "by backend"
 
-def _set_matmul_precision(value: str) -> None:
-    if value != "by backend":
-        torch.set_float32_matmul_precision(value)
+    def write_if_named(value: Any) -> None:
+        if value != "by backend":
+            write(value)
+
+    return Switch(read_if_named, write_if_named, sets_others=True)
 
 
 def _set_only_warns(value: bool) -> None:
@@ -51,6 +58,32 @@ _c: Any = torch._C
 # The module behind `torch.backends.opt_einsum`, whose own attributes are properties that take longer than all others.
 _einsum: dict[str, Any] = torch.backends.opt_einsum.m.__dict__  # type: ignore[attr-defined]
 
+# Read by operators on a CUDA device, in PyTorch's build for one.
+_IN_CUDA_OPERATORS: dict[str, Switch] = {
+    "cudnn": Switch(_c._get_cudnn_enabled, _c._set_cudnn_enabled),
+    "cudnn deterministic": Switch(_c._get_cudnn_deterministic, _c._set_cudnn_deterministic),
+    "cudnn benchmark": Switch(_c._get_cudnn_benchmark, _c._set_cudnn_benchmark),
+    "cudnn depthwise kernel": Switch(_c._get_cudnn_depthwise_kernel, _c._set_cudnn_depthwise_kernel),
+    "cuda float32 precision": _precision("cuda", "all"),
+    "cuda float32 matmul precision": _precision("cuda", "matmul"),
+    "cuda float32 conv precision": _precision("cuda", "conv"),
+    "cuda float32 rnn precision": _precision("cuda", "rnn"),
+    "cudnn tf32": _older(_c._get_cudnn_allow_tf32, _c._set_cudnn_allow_tf32),
+    "cublas float16 reduced precision reduction": Switch(
+        _c._get_cublas_allow_fp16_reduced_precision_reduction,
+        lambda value: _c._set_cublas_allow_fp16_reduced_precision_reduction(*value),
+    ),
+    "cublas bfloat16 reduced precision reduction": Switch(
+        _c._get_cublas_allow_bf16_reduced_precision_reduction,
+        lambda value: _c._set_cublas_allow_bf16_reduced_precision_reduction(*value),
+    ),
+    "cublas float16 accumulation": Switch(
+        _c._get_cublas_allow_fp16_accumulation, _c._set_cublas_allow_fp16_accumulation
+    ),
+    "linear algebra library": Switch(_c._get_linalg_preferred_backend, _c._set_linalg_preferred_backend),
+    "blas library": Switch(_c._get_blas_preferred_backend, _c._set_blas_preferred_backend),
+    "multiprocessors left free": Switch(_c._get_sm_carveout_experimental, _c._set_sm_carveout_experimental),
+}
 # Read by the operators that a program calls, whenever they run.
 _IN_OPERATORS: dict[str, Switch] = {
     "threads": Switch(torch.get_num_threads, torch.set_num_threads),
@@ -67,17 +100,20 @@ _IN_OPERATORS: dict[str, Switch] = {
     "mkldnn float32 matmul precision": _precision("mkldnn", "matmul"),
     "mkldnn float32 conv precision": _precision("mkldnn", "conv"),
     "mkldnn float32 rnn precision": _precision("mkldnn", "rnn"),
-    "float32 matmul precision": Switch(_matmul_precision, _set_matmul_precision),
+    "float32 matmul precision": _older(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "float16 reduced precision reduction": Switch(
         _c._get_cpu_allow_fp16_reduced_precision_reduction, _c._set_cpu_allow_fp16_reduced_precision_reduction
     ),
     "nnpack": Switch(_c._get_nnpack_enabled, _c._set_nnpack_enabled),
     "quantized engine": Switch(_c._get_qengine, _c._set_qengine),
     "sparse invariants are checked": Switch(_c._check_sparse_tensor_invariants, _c._set_check_sparse_tensor_invariants),
+    **(_IN_CUDA_OPERATORS if _c._has_cuda else {}),
 }
 # Read by what decides which operators are called: a function may set them for a part of its work.
 _IN_CHOICES: dict[str, Switch] = {
     "flash attention": Switch(_c._get_flash_sdp_enabled, _c._set_sdp_use_flash),
+    "flash attention 3": Switch(_c._get_fa3_sdp_enabled, _c._set_sdp_use_fa3),
+    "cudnn attention": Switch(_c._get_cudnn_sdp_enabled, _c._set_sdp_use_cudnn),
     "memory-efficient attention": Switch(_c._get_mem_efficient_sdp_enabled, _c._set_sdp_use_mem_efficient),
     "math attention": Switch(_c._get_math_sdp_enabled, _c._set_sdp_use_math),
     "math attention reduced precision": Switch(
@@ -95,26 +131,37 @@ _IN_CHOICES: dict[str, Switch] = {
 }
 
 SWITCH_NAMES = (*_IN_OPERATORS, *_IN_CHOICES)
-_in_operators = tuple(switch.read for switch in _IN_OPERATORS.values())
-_in_choices = tuple(switch.read for switch in _IN_CHOICES.values())
+_SWITCHES = (*_IN_OPERATORS.values(), *_IN_CHOICES.values())
+
+# What was read under a word of the engine and the switches that are Python's own.
+_known: dict[tuple[Hashable, ...], tuple[Hashable, ...]] = {}
 
 
 def read_switches() -> tuple[Hashable, ...]:
-    """The switches as they are now, in the order of `SWITCH_NAMES`."""
-    return (*read_operator_switches(), *[read() for read in _in_choices])
+    """The switches as they are now, in the order of `SWITCH_NAMES`. The same object where they are the same."""
+    word = (
+        _torch.engine_word(),
+        _einsum["enabled"],
+        _einsum["strategy"],
+        torch.backends.mha.get_fastpath_enabled(),
+    )
+    known = _known.get(word)
+    if known is None:
+        known = _known[word] = tuple([switch.read() for switch in _SWITCHES])
+    return known
 
 
 def set_switches(values: Sequence[Hashable]) -> None:
     """Sets those that are others now than `read_switches` gave."""
-    switches = [*_IN_OPERATORS.values(), *_IN_CHOICES.values()]
-    for switch, value in zip(switches, values, strict=True):
+    others_first = sorted(zip(_SWITCHES, values, strict=True), key=lambda pair: not pair[0].sets_others)
+    for switch, value in others_first:
         if switch.read() != value:
             switch.write(value)
 
 
 def read_operator_switches() -> tuple[Hashable, ...]:
     """Those that operators read when they run."""
-    return tuple([read() for read in _in_operators])
+    return read_switches()[: len(_IN_OPERATORS)]
 
 
 def fills_new_memory() -> bool:
