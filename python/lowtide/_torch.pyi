@@ -7,8 +7,8 @@ import torch
 def install_allocator() -> None:
     """Put the counting and replaying allocator in place; once is enough."""
 
-def arena_usable_bytes() -> int:
-    """Bytes of the arena that open programs need."""
+def arena_usable_bytes(device: torch.device = ...) -> int:
+    """Bytes of the device's arena that open programs need."""
 
 def empty_arena() -> None:
     """Give the arena's memory back to the system until the next step; what somebody outside holds of it stays."""

@@ -79,12 +79,13 @@ void CudaDevice::free_unheld() {
   });
 }
 
-// The old block goes first: two arenas may be more than there is.
+// The old block goes first, back to the device: two arenas may be more than there is.
 void CudaDevice::resize(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const Block old = std::exchange(block_, {});
   if (old.bytes > 0) left_.push_back(old);
   free_unheld();
+  if (old.bytes > 0) memory_.emptyCache({0, 0});
   try {
     block_ = allocate(bytes);
   } catch (...) {

@@ -43,6 +43,7 @@ from .._step.beside import Beside, eager_bytes
 from .._step.captured_step import CapturedStep, Variant
 from .._step.fallback import Fallback, is_for_the_caller, reason_of
 from .._step.memory_guard import OFF, chosen_guard
+from .._step.reserved import keep_reserved_below, reserved_bytes
 from ..errors import CaptureError, InfeasibleError, add_note
 from .memory_budget import SCALAR_BYTES, MemoryBudget
 from .plan_cache import PlanCache
@@ -307,6 +308,8 @@ class CompiledStep:
         if left is not None:
             for step in self._steps():
                 step.close_larger_than(max(variant.plan.arena_bytes, left - variant.plan.resident_bytes))
+        if self._memory_budget.is_of_bytes:
+            keep_reserved_below(variant.lowered.device, self._memory_budget.bytes_for(variant.graph, variant.beside))
 
     def _check_budget(self, step: CapturedStep) -> None:
         """Where a step had more than its budget it is said, and the next one is planned with what this one needed."""
@@ -314,16 +317,19 @@ class CompiledStep:
         if not self._memory_budget or variant is None:
             return
         plan, beside, held = variant.plan, variant.beside, step.report.held_bytes
+        if self._memory_budget.is_of_bytes:
+            held = max(held, reserved_bytes(variant.lowered.device))
         excess = self._memory_budget.exceeded_by(held, variant.graph, beside)
         if excess <= self._excess:
             return
         self._excess = excess
-        outside = held - plan.resident_bytes - beside.resident - plan.arena_bytes
+        planned = plan.resident_bytes + beside.resident + plan.arena_bytes + self._memory_budget.reserved_for(beside)
+        outside = max(0, held - planned)
         step.plan_again_with(outside)
         amount = _core.format_bytes
         warnings.warn(
             f"lowtide: memory_budget is not kept: this step of {_name_of(self._function)} had {amount(held)}, "
-            f"{amount(excess)} more than the budget, with {amount(max(0, outside))} outside its plan; the next one is "
+            f"{amount(excess)} more than the budget, with {amount(outside)} outside its plan; the next one is "
             "planned with room for that, or raises InfeasibleError",
             RuntimeWarning,
             stacklevel=4,

@@ -39,16 +39,25 @@ class MemoryBudget:
         """What resident bytes and arena of its plan may take."""
         if self._asked is None:
             return None
-        return max(0, self.bytes_for(graph, beside) - beside.total - self._scalars())
+        return max(0, self.bytes_for(graph, beside) - beside.total - self.reserved_for(beside) - self._scalars())
 
     def exceeded_by(self, held: int, graph: _core.Graph, beside: Beside) -> int:
         """How many of these bytes are too many."""
         budget = self.bytes_for(graph, beside)
         return held - budget if self and held > budget + SCALAR_BYTES - self._scalars() else 0
 
+    def reserved_for(self, beside: Beside) -> int:
+        """What counts of bytes that are reserved and not allocated: all of them, or none in a share."""
+        return beside.reserved if self.is_of_bytes else 0
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """Whether it is a number of bytes: then it is over all that the device's allocator has."""
+        return isinstance(self._asked, int)
+
     def _scalars(self) -> int:
         """What is set aside for scalars; a share is of an estimate, which has none."""
-        return SCALAR_BYTES if isinstance(self._asked, int) else 0
+        return SCALAR_BYTES if self.is_of_bytes else 0
 
     def explain(self, graph: _core.Graph, beside: Beside) -> Iterator[str]:
         """For who finds it too small: what it is of, and what is set aside."""
@@ -62,6 +71,7 @@ class MemoryBudget:
             "scalars outside the plan": self._scalars(),
             "tensors of the model and its optimizers that no operator of the step touches": beside.resident,
             "what the optimizer's own step allocates": beside.update,
+            "what PyTorch's allocator has on the device beside the step": self.reserved_for(beside),
         }
         for what, size in aside.items():
             if size:

@@ -33,6 +33,7 @@ class Beside:
 
     resident: int = 0  # tensors of the model and of its optimizers that are there
     update: int = 0  # the most that rules allocate which run as they are, new state included
+    reserved: int = 0  # what the device's allocator has beyond its blocks, and of others
 
     @property
     def total(self) -> int:

@@ -35,6 +35,7 @@ from .fallback import is_for_the_caller
 from .late_update import shares_gradients, step_late
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .program import Program, assemble
+from .reserved import reserved_beside
 from .spent_graph import with_spent_graph
 
 _MAX_REPLANS = 3
@@ -518,7 +519,7 @@ class CapturedStep:
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
             bindings, inputs = self._find_bindings(lowered)
-            beside = self._beside(lowered, bindings)
+            beside = self._beside(lowered, graph, bindings)
             plan = self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device))
             program = assemble(lowered, profiles, plan, numbers, self._guard)
         except BaseException:
@@ -690,7 +691,7 @@ class CapturedStep:
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
             self._replan(variant, runs, [operators[call] for call in missed])
 
-    def _beside(self, lowered: Lowered, bindings: Sequence[Binding]) -> Beside:
+    def _beside(self, lowered: Lowered, graph: _core.Graph, bindings: Sequence[Binding]) -> Beside:
         update = 0
         for mark in self.tape.updates:
             parameters = [self.tape.parameters[name] for name in mark.gradients]
@@ -698,7 +699,10 @@ class CapturedStep:
             turns = [parameters] if mark.optimizer in self.eager_updates else opaque
             if turns:
                 update += update_bytes(self.optimizers[mark.optimizer], turns)
-        return Beside(self._resident_beside(bindings), max(update, self._beside_seen))
+        resident = self._resident_beside(bindings)
+        there = graph.resident_bytes - _made_bytes(lowered) + resident
+        reserved = reserved_beside(lowered.device, there) if self._metered else 0
+        return Beside(resident, max(update, self._beside_seen), reserved)
 
     def _resident_beside(self, bindings: Sequence[Binding]) -> int:
         return resident_beside(self.model, self.optimizers, [binding.find() for binding in bindings])
@@ -707,8 +711,7 @@ class CapturedStep:
         """Bytes of the model, its optimizers and the batch before the run: rules that run as they are make state."""
         own_rules = self.eager_updates or variant.lowered.opaque
         beside = self._resident_beside(variant.bindings) if own_rules else variant.beside.resident
-        made = sum(buffer.nbytes for buffer in variant.lowered.buffers if buffer.kind == "made")
-        return variant.graph.resident_bytes - made + beside
+        return variant.graph.resident_bytes - _made_bytes(variant.lowered) + beside
 
     def plan_again_with(self, beside: int) -> None:
         """The last step had so many bytes beside its graph: it is planned again before the next."""
@@ -809,6 +812,11 @@ def owner_of(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
 
 def _key_of(runs: dict[int, TwinRun]) -> Hashable:
     return tuple([run.key for run in runs.values()])
+
+
+def _made_bytes(lowered: Lowered) -> int:
+    """Of what the graph has as resident: what only the step makes, and leaves to the caller."""
+    return sum(buffer.nbytes for buffer in lowered.buffers if buffer.kind == "made")
 
 
 def _forget_passing(variant: Variant) -> None:
