@@ -259,3 +259,53 @@ def test_out_of_memory_leaves_a_usable_model():
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert torch.isfinite(script.step(*batch))
+
+
+class TwoTowers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(64, 64), nn.Linear(64, 64)
+
+
+@pytest.mark.parametrize("kind", ["a value", "a tower", "the update"])
+def test_streams_within_the_function(kind, every_order):
+    """What was called before on another stream, which nobody there has waited for, stays on that one."""
+
+    def train(compiled):
+        torch.manual_seed(0)
+        model = TwoTowers().cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        side, values = torch.cuda.Stream(), []
+        constant = torch.randn(32, 64, device="cuda")
+        torch.cuda.synchronize()
+
+        def step(x):
+            here = torch.cuda.current_stream()
+            side.wait_stream(here)
+            optimizer.zero_grad()
+            found = torch.tanh(model.one(x.cuda(non_blocking=True)))
+            if kind == "the update":
+                side.wait_stream(here)
+            with torch.cuda.stream(side):
+                beside = model.other(constant)
+                if kind == "a value":
+                    values.append(beside.sum().item())
+                if kind == "the update":
+                    found.sum().backward()
+                    optimizer.step()
+            here.wait_stream(side)
+            if kind != "the update":
+                (found * beside).pow(2).mean().backward()
+                optimizer.step()
+            return found.detach().clone()
+
+        run = lowtide.compile(step, model=model, optimizer=optimizer) if compiled else step
+        for _ in range(STEPS):
+            values.append(run(torch.randn(32, 64).pin_memory()))
+        torch.cuda.synchronize()
+        return [torch.as_tensor(value).cpu() for value in [*values, *model.parameters()]]
+
+    expected = train(compiled=False)
+    with pytest.warns(RuntimeWarning, match="changes the CUDA stream"):
+        found = train(compiled=True)
+    assert all(map(torch.equal, expected, found))

@@ -5,6 +5,7 @@ atoms.py          what is deferred as a whole: modules, backward, optimizers, cl
 log.py            the deferred calls of a program, and whether another call is the same
 operands.py       what the arguments of calls are, in terms of their program
 modes.py          the modes that a call is made under
+streams.py        the CUDA stream of a program
 random_state.py   the default generator while draws are deferred
 numbers.py        numbers of live Python that are others at every call
 rates.py          hyper-parameters of an optimizer when its step was deferred

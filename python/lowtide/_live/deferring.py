@@ -39,6 +39,7 @@ from .random_state import DeferredDraws
 from .rates import RatesPutBack, hyper_parameters
 from .recording import ProgramRecording
 from .stand_in import Form, StandIn, become
+from .streams import OwnStream
 from .wording import difference, listed
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Program:
         self._needs = [parameter.requires_grad for parameter in self._parameters.values()]
         self.draws = DeferredDraws()
         self._switches = read_operator_switches()
+        self._stream = OwnStream()
         self.entries: list[Entry] = []
         self._stand_ins: dict[int, weakref.ref[StandIn]] = {}
         self.gradients: dict[str, tuple[Any, ...] | None] = {}  # where they are others than at the first call
@@ -90,8 +92,8 @@ class Program:
         if is_step(function) and any(getattr(function.optimizer, name, None) is not None for name in _BY_SCALERS):
             raise CaptureError("a GradScaler steps a fused optimizer, which then decides by itself whether it updates")
         asked, leaves = self._ask(function, args, kwargs)
-        if not reads_of_operators_are(self._switches, asked.modes):
-            self._refuse_switches()
+        if not self._is_queued_alike(asked):
+            self._refuse_other_engine()
         entry = self._follow(asked) if self._recording is None else None
         if entry is None and self._numbers_become_operands(asked, leaves) and self._recording is None:
             entry = self._follow(asked)
@@ -117,7 +119,7 @@ class Program:
         entry = None
         try:
             asked, _ = self._ask(function, args, kwargs)
-            if reads_of_operators_are(self._switches, asked.modes):
+            if self._is_queued_alike(asked):
                 entry = self._follow(asked)
             if entry is not None and entry.draws:  # what live Python has set of random states is looked at first
                 entry = None
@@ -257,11 +259,17 @@ class Program:
             return True
         return any(one.layout is torch.strided and one.untyped_storage()._cdata == storage for one in changed)
 
-    def _refuse_switches(self) -> None:
-        """Operators run all together, under one setting of what they read then."""
+    def _is_queued_alike(self, asked: Asked) -> bool:
+        """Whether a call is made under the same switches as the first one, and on the same stream."""
+        return reads_of_operators_are(self._switches, asked.modes) and self._stream.is_current()
+
+    def _refuse_other_engine(self) -> None:
+        """Operators run all together, under one setting of what they read then, and on one stream."""
         changed = changed_since(self._switches)
         if changed:
             raise DepartedError(f"the step sets how operators compute: {changed}")
+        if not self._stream.is_current():
+            raise DepartedError("the step changes the CUDA stream that its work is queued on")
 
     # -- recording -----------------------------------------------------------------------------------------------------
 
@@ -332,6 +340,7 @@ class Program:
         A program that is followed runs up to there. Else what leads to the value is computed, and will be once more.
         """
         self._refuse_values_behind_lasting_effects()
+        self._refuse_other_engine()
         structure = flatten(((tensor,), {}))[1]
         asked = Asked("value", structure, [("variable", tensor.number)], read_modes_of_call(), None)
         entry = self._follow(asked) if self._recording is None else None
@@ -423,7 +432,7 @@ class Program:
 
         `root` is the frame that live Python was called from, if it is still running.
         """
-        self._refuse_switches()
+        self._refuse_other_engine()
         needed = self._needed(root)
         if not self._unspent().isdisjoint(needed):
             return False
@@ -598,11 +607,12 @@ class Program:
 
     def materialise(self) -> None:
         """Does eagerly what has been deferred; stand-ins become ordinary tensors with their graphs."""
-        self.abandon()
-        self._put_own_buffers()
-        with self.draws.made(whatever_happens=True), temporarily_clear_interpreter_stack():
-            self._materialise()
-        put_buffers(self._step.model, self._new_buffers)
+        with self._stream.entered():
+            self.abandon()
+            self._put_own_buffers()
+            with self.draws.made(whatever_happens=True), temporarily_clear_interpreter_stack():
+                self._materialise()
+            put_buffers(self._step.model, self._new_buffers)
 
     def _materialise(self) -> None:
         variables: dict[int, Any] = {}
