@@ -14,7 +14,8 @@ from bench import zoo
 
 STEPS = 5
 FULL = os.environ.get("LOWTIDE_FULL") == "1"
-NAMES = zoo.names() if FULL else ["alexnet", "transformer"]
+NAMES = zoo.names() if FULL else ["alexnet", "gpt2"]
+BUDGET_BATCH = 32  # of a smaller one, most bytes are weights and state, which no plan makes fewer
 SPARE = 64 * 1024  # bytes of scalars beside a plan
 
 
@@ -24,9 +25,9 @@ def _quiet(monkeypatch, tmp_path):
     monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path))
 
 
-def train(name, compiled, budget=None):
+def train(name, compiled, budget=None, batch=None):
     """What five steps leave behind, on the CPU; and the compiled step's figures, its last step's bytes among them."""
-    job = zoo.build(name)
+    job = zoo.build(name, batch=batch)
     model = job.model.train().cuda()
     torch.manual_seed(7)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -53,15 +54,17 @@ def train(name, compiled, budget=None):
 
 
 @pytest.mark.parametrize("late", [0, 1, 7] if FULL else [1], ids=lambda late: f"late_{late}")
-@pytest.mark.parametrize("budget", [None, 0.6] if FULL else [None])
+@pytest.mark.parametrize("budget", [None, 0.6])
 @pytest.mark.parametrize("name", NAMES)
 def test_trains_as_in_eager(name, budget, late):
+    batch = BUDGET_BATCH if budget else None
     with emulated_cuda.declared(late=late):
-        expected, _ = train(name, compiled=False)
+        expected, _ = train(name, compiled=False, batch=batch)
         try:
-            found, stats = train(name, compiled=True, budget=budget)
+            found, stats = train(name, compiled=True, budget=budget, batch=batch)
         except lowtide.InfeasibleError as error:
-            pytest.skip(f"no plan is so small: {error}")
+            assert budget and "no plan needs less" in str(error), "it is proven that weights and state are too many"
+            return
     assert len(expected) == len(found) and all(map(torch.equal, expected, found))
     assert (stats["calls"], stats["eager_calls"], stats["misses"]) == (STEPS, 0, 0)
     assert stats["beside_bytes"] <= stats["gradient_bytes"] + SPARE, "the arena was there before, gradients may be new"

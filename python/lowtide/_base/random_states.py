@@ -33,6 +33,6 @@ def same_random_states(one: RandomStates, other: RandomStates) -> bool:
 
 def move_random_states() -> None:
     """Lets the generators stand where they have never been before."""
-    torch.rand(())
+    torch.rand((), device="cpu")
     for generator in _cuda_generators():
         generator.set_offset(generator.get_offset() + _FAR)

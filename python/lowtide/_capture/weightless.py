@@ -92,7 +92,7 @@ def as_if_on_cpu(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in stand_ins:
             with mode:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
                 is_parameter = isinstance(tensor, nn.Parameter)
                 stand_ins[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
         return stand_ins[id(tensor)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.backends.opt_einsum
-import torch.utils._device
 from torch.autograd import forward_ad
 from torch.nn.utils import parametrize
+from torch.utils._device import DeviceContext
 
 _BY_VALUE = frozenset(
     {bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, range,
@@ -91,11 +91,10 @@ def must_stay_eager() -> str:
 
 
 def _foreign_function_mode() -> bool:
-    """The default device is a function mode too; on the CPU it changes nothing."""
+    """The default device is a function mode too, and one of a call's modes."""
     modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
     return not all(
-        getattr(m, "is_lowtides", False)
-        or (isinstance(m, torch.utils._device.DeviceContext) and m.device.type == "cpu")
+        getattr(m, "is_lowtides", False) or (isinstance(m, DeviceContext) and m.device.type in ("cpu", "cuda"))
         for m in modes
     )
 

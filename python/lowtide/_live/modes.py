@@ -7,9 +7,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from .._base.engine_switches import SWITCH_NAMES, read_switches, set_switches
 from .._capture.autocast_casts import AUTOCAST_DEVICES, read_autocast
+from .._capture.devices import CPU
 
 
 def read_modes_of_call() -> tuple[Hashable, ...]:
@@ -19,7 +21,17 @@ def read_modes_of_call() -> tuple[Hashable, ...]:
         torch.is_inference_mode_enabled(),
         read_autocast(),
         read_switches(),
+        default_device(),
     )
+
+
+def default_device() -> torch.device:
+    """Where tensors are made that are made nowhere in particular: `torch.set_default_device`, `with torch.device`."""
+    for index in reversed(range(torch._C._len_torch_function_stack())):
+        mode = torch._C._get_function_stack_at(index)
+        if isinstance(mode, DeviceContext):
+            return mode.device
+    return CPU
 
 
 def autocasts(modes: tuple[Any, ...]) -> bool:
@@ -39,7 +51,7 @@ def under_modes(modes: tuple[Any, ...]) -> Iterator[None]:
     if modes == now:
         yield
         return
-    grad, inference, autocast, switches = modes
+    grad, inference, autocast, switches, device = modes
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(inference))
         stack.enter_context(torch.set_grad_enabled(grad))
@@ -47,13 +59,15 @@ def under_modes(modes: tuple[Any, ...]) -> Iterator[None]:
         _set_autocast(*autocast)
         stack.callback(set_switches, now[3])
         set_switches(switches)
+        if device != now[4]:
+            stack.enter_context(device)
         yield
 
 
 def differing_modes(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
     """In words, the first that is another one."""
-    names = ("grad mode", "inference mode", "autocast", *SWITCH_NAMES)
-    pairs = zip(names, (*before[:3], *before[3]), (*after[:3], *after[3]), strict=True)
+    names = ("grad mode", "inference mode", "autocast", "default device", *SWITCH_NAMES)
+    pairs = zip(names, (*before[:3], before[4], *before[3]), (*after[:3], after[4], *after[3]), strict=True)
     return next(f"{name}: {was} -> {now}" for name, was, now in pairs if was != now)
 
 

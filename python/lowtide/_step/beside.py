@@ -112,7 +112,7 @@ def _on_fakes(
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
         with fake_mode:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -142,7 +142,7 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is ITEM:  # any number will do, but for conditions: those mostly ask whether something is wrong
-            return torch.tensor(args[0].dtype is not torch.bool, dtype=args[0].dtype).item()
+            return torch.tensor(args[0].dtype is not torch.bool, dtype=args[0].dtype, device="cpu").item()
         given = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
         if func._schema.is_mutable and not all(isinstance(tensor, FakeTensor) for tensor in given):
             raise RuntimeError(f"{func} would write to a tensor that is not the copy's")
