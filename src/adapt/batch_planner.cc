@@ -7,7 +7,7 @@
 namespace lowtide {
 namespace {
 
-constexpr double kForgets = 0.98;
+constexpr double kOvershootFades = 0.98;
 
 // The next number that has seven binary digits and then zeros: at most 1/64 more.
 std::uint64_t rounded_up(std::uint64_t extent) {
@@ -46,7 +46,7 @@ void BatchPlanner::observe(const Observation& observation) {
 }
 
 void BatchPlanner::learn_peak(Bytes likely_peak, Bytes actual_peak) {
-  overshoot_ *= kForgets;
+  overshoot_ *= kOvershootFades;
   if (likely_peak.count() == 0) return;
   const double share =
       static_cast<double>((actual_peak - likely_peak).count()) / static_cast<double>(likely_peak.count());

@@ -13,7 +13,7 @@ namespace lowtide {
 namespace {
 
 constexpr std::size_t kRemembered = 64;  // observations, to be fitted again
-constexpr double kForgets = 0.95;        // of a surprise, with each observation
+constexpr double kSurpriseFades = 0.95;  // of a surprise, with each observation
 constexpr double kDeviations = 3.0;
 
 double to_double(Bytes bytes) {
@@ -41,7 +41,7 @@ class Fitted {
       std::array<double, kCount> expected;
       squares_.predict(row, expected);
       for (std::size_t i = 0; i < kCount; ++i) {
-        surprise_[i] = std::max(kForgets * surprise_[i], std::abs(values[i] - expected[i]));
+        surprise_[i] = std::max(kSurpriseFades * surprise_[i], std::abs(values[i] - expected[i]));
       }
     }
     squares_.add(row, values);

@@ -10,9 +10,6 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
-constexpr std::uint64_t kMinBlock = 512;
-
 Error invalid(std::string message) {
   return {ErrorCode::invalid_setting, std::move(message)};
 }

@@ -7,6 +7,9 @@
 
 namespace lowtide {
 
+inline constexpr std::uint64_t kMiB = 1 << 20;
+inline constexpr std::uint64_t kMinBlock = 512;
+
 // E505 if PyTorch would refuse them.
 Status check(const AllocatorSettings& settings);
 

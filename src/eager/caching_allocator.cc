@@ -11,8 +11,6 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
-constexpr std::uint64_t kMinBlock = 512;
 constexpr std::uint64_t kSmallRequest = kMiB;  // the largest that is small
 constexpr std::uint64_t kSmallSegment = 2 * kMiB;
 constexpr std::uint64_t kOwnSegment = 10 * kMiB;  // from here on, requests get segments of their own size

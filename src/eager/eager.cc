@@ -13,9 +13,9 @@ bool has_initial_content(const Graph& graph, const Buffer& buffer) {
   return !graph.version(buffer.versions.front()).writer;
 }
 
-class Run {
+class EagerRun {
  public:
-  Run(const Graph& graph, CachingAllocator allocator)
+  EagerRun(const Graph& graph, CachingAllocator allocator)
       : graph_(graph), allocator_(std::move(allocator)), held_(graph.num_buffers()) {
     std::vector<std::pair<std::size_t, BufferId>> last_uses;
     for (std::size_t i = 0; i < graph.num_buffers(); ++i) {
@@ -111,7 +111,7 @@ bool is_left_by_step(const Graph& graph, const Buffer& buffer) {
 Result<EagerMemory> run_eager(const Graph& graph, const EagerOptions& options) {
   Result<CachingAllocator> allocator = CachingAllocator::make(options.allocator, options.capacity);
   if (!allocator.ok()) return allocator.error();
-  return Run(graph, *std::move(allocator)).run(options.iterations);
+  return EagerRun(graph, *std::move(allocator)).run(options.iterations);
 }
 
 }  // namespace lowtide

@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kColumns = {"id", "lower", "upper", "size", "alignment", "offset"};
 constexpr std::size_t kRequired = 4;  // the first ones
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr std::size_t kPiece = 1 << 16;  // bytes, written at once
+constexpr std::size_t kCsvAtOnce = 1 << 16;  // bytes, written at once
 
 using Fields = std::array<std::string_view, kColumns.size()>;  // by column; empty if it is not there
 
@@ -125,7 +125,7 @@ void write_buffers_csv(std::span<const BufferRow> rows, const Drain& drain) {
     if (aligned) text += words(row.alignment, ",");
     if (row.offset) text += words(*row.offset);
     text += '\n';
-    if (text.size() < kPiece) continue;
+    if (text.size() < kCsvAtOnce) continue;
     drain(text);
     text.clear();
   }

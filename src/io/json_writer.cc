@@ -9,7 +9,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kWrittenAtOnce = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void JsonWriter::open_row() {
 
 void JsonWriter::close_row() {
   text_ += '}';
-  if (text_.size() < kPiece) return;
+  if (text_.size() < kWrittenAtOnce) return;
   drain_(text_);
   text_.clear();
 }

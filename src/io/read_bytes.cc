@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMaxFile = std::size_t{8} << 30;  // no graph is as large
 constexpr std::size_t kMaxStream = std::size_t{1} << 30;
 constexpr std::size_t kFirstPiece = std::size_t{64} << 10;
-constexpr std::size_t kPiece = std::size_t{16} << 20;
+constexpr std::size_t kReadAtOnce = std::size_t{16} << 20;
 constexpr int kSecondsForWriter = 2;
 
 class Reader {
@@ -31,7 +31,7 @@ class Reader {
     if (Status ready = await_writer(); !ready.ok()) return ready.error();
     make_room(kFirstPiece);
     while (true) {
-      const ssize_t count = ::read(file_, text_.chars.get() + text_.size, std::min(room_ - text_.size, kPiece));
+      const ssize_t count = ::read(file_, text_.chars.get() + text_.size, std::min(room_ - text_.size, kReadAtOnce));
       if (count == 0) break;
       if (count < 0 && errno == EINTR && text_.size > 0) continue;
       if (count < 0) return failed(path_, "read it", errno);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array kRoots = {0.0, 0.25, 0.35, 0.5, 0.7,
                                1.0, 1.4,  2.0,  2.8, 4.0};  // numbers of groups, in square roots
-constexpr int kBudgets = 16;
+constexpr int kChenBudgets = 16;
 
 class Checkpoints {
  public:
@@ -38,7 +38,7 @@ class Checkpoints {
     }
     std::int64_t total = 0;
     for (const std::int64_t bytes : held_) total += bytes;
-    for (int i = 1; i <= kBudgets; ++i) cuts.insert(groups_of_bytes(total * i / kBudgets / 2));
+    for (int i = 1; i <= kChenBudgets; ++i) cuts.insert(groups_of_bytes(total * i / kChenBudgets / 2));
     return cuts;
   }
 

@@ -8,7 +8,7 @@
 namespace lowtide {
 namespace {
 
-constexpr int kBudgets = 32;
+constexpr int kDtrBudgets = 32;
 constexpr std::int64_t kMostRepeats = 2;  // times the cost of the step
 
 // What does not depend on the budget.
@@ -277,10 +277,10 @@ class Simulation {
 Trades dtr_trades(const TradeBound&, const Reruns& reruns, Work& work) {
   const Wants wants(reruns);
   Collected collected(reruns, work);
-  for (int i = 0; i < kBudgets; ++i) {
-    const std::int64_t budget = reruns.peak - i * (reruns.peak / kBudgets);
+  for (int i = 0; i < kDtrBudgets; ++i) {
+    const std::int64_t budget = reruns.peak - i * (reruns.peak / kDtrBudgets);
     const std::optional<Runs> runs =
-        with_part(work, work.left() / static_cast<std::uint64_t>(kBudgets - i),
+        with_part(work, work.left() / static_cast<std::uint64_t>(kDtrBudgets - i),
                   [&](Work& part) { return Simulation(reruns, wants, budget, part).run(); });
     if (runs && !collected.add(*runs)) break;
   }

@@ -12,7 +12,7 @@ namespace lowtide {
 namespace {
 
 constexpr int kTargets = 32;
-constexpr std::uint64_t kStepsARun = 16;
+constexpr std::uint64_t kDropStepsARun = 16;
 
 class Greedy {
  public:
@@ -60,7 +60,7 @@ class Greedy {
   // Nothing if the work is at its end.
   std::optional<Outcome> follow(Choice& choice) {
     const Runs& runs = dropping_.runs_of(choice);
-    if (!work_.spend(kStepsARun * runs.size())) return std::nullopt;
+    if (!work_.spend(kDropStepsARun * runs.size())) return std::nullopt;
     return evaluation_.of(runs, target_);
   }
 

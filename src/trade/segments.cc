@@ -17,7 +17,7 @@ constexpr std::size_t kLevels = 600;  // of bytes that stay
 // Costs as parts of what the step costs: small numbers, of which several are added at once.
 using Cost = std::int32_t;
 constexpr double kWhole = 1 << 28;
-constexpr Cost kNever = 1 << 30;
+constexpr Cost kImpossible = 1 << 30;
 
 bool is_better(const auto& a, const auto& b) {
   return a.cost <= b.cost && a.stays <= b.stays && a.most <= b.most;
@@ -134,7 +134,7 @@ std::optional<Choice> SegmentProgram::cheapest_within(std::int64_t budget, Work&
   const double unit = static_cast<double>(std::max<std::int64_t>(budget, 1)) / static_cast<double>(kLevels);
   const std::size_t width = kLevels + 1;
   std::vector<Step> steps;
-  std::vector<Cost> least((num_segments() + 1) * width, kNever);
+  std::vector<Cost> least((num_segments() + 1) * width, kImpossible);
   std::vector<std::uint32_t> last(least.size());  // the step that leads there
   least[0] = 0;
   for (std::size_t s = 0; s < num_segments(); ++s) {
@@ -163,7 +163,7 @@ std::optional<Choice> SegmentProgram::cheapest_within(std::int64_t budget, Work&
   }
   const auto end = least.begin() + static_cast<std::ptrdiff_t>(num_segments() * width);
   const auto best = std::min_element(end, least.end());
-  if (*best >= kNever) return std::nullopt;
+  if (*best >= kImpossible) return std::nullopt;
   Choice choice = keep_all(r_);
   auto level = static_cast<std::size_t>(best - end);
   for (std::size_t s = num_segments(); s > 0;) {

@@ -7,7 +7,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kStepsARun = 32;
+constexpr std::uint64_t kTradeStepsARun = 32;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ Trades best_of(Trades trades) {
 }
 
 bool Collected::add(const Runs& runs) {
-  if (!work_->spend(kStepsARun * runs.size())) return false;
+  if (!work_->spend(kTradeStepsARun * runs.size())) return false;
   Runs needed = needed_runs(*reruns_, runs);
   const Outcome outcome = Evaluation(*reruns_).of(needed);
   work_->found(outcome.cost, outcome.peak);

@@ -15,11 +15,11 @@ constexpr std::int64_t kLeast = 20;  // what is less than one in so many of the 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
 // How the items of a step lie in its order.
-struct Spans {
+struct WindowSpans {
   std::vector<Position> made;  // by item
   std::vector<Position> used;  // by item: the last op that touches it; the number of ops if it is kept
 
-  explicit Spans(const Reruns& r) : made(r.num_items()), used(r.num_items()) {
+  explicit WindowSpans(const Reruns& r) : made(r.num_items()), used(r.num_items()) {
     for (Position p = 0; p < r.num_ops(); ++p) {
       for (const Item item : r.makes[p]) made[item] = used[item] = p;
       for (const Item item : r.takes[p]) used[item] = p;
@@ -32,7 +32,7 @@ struct Spans {
 
 // By position: the bytes that wait right before the op. A chain of ops that change an item in place has made it once
 // they all have run: gradients that are added up from turn to turn are not waiting in between.
-std::vector<std::int64_t> waiting_bytes(const Reruns& r, const Spans& spans) {
+std::vector<std::int64_t> waiting_bytes(const Reruns& r, const WindowSpans& spans) {
   std::vector<std::int64_t> waiting(r.num_ops() + 1);
   for (Unit unit = 0; unit < r.num_units(); ++unit) {
     const std::span<const Position> members = r.members[unit];
@@ -85,7 +85,7 @@ std::vector<Position> find_bounds(const Reruns& r, std::span<const std::int64_t>
 
 class Cutting {
  public:
-  Cutting(const Reruns& step, const Spans& spans, Position begin, Position end, Position turn)
+  Cutting(const Reruns& step, const WindowSpans& spans, Position begin, Position end, Position turn)
       : step_(step), spans_(spans), begin_(begin), end_(end), turn_(turn) {}
 
   Window made() && {
@@ -206,7 +206,7 @@ class Cutting {
   }
 
   const Reruns& step_;
-  const Spans& spans_;
+  const WindowSpans& spans_;
   Position begin_, end_, turn_;
   std::int64_t all_along_ = 0;  // bytes that are there before, behind and all the time
   std::vector<Item> number_;    // by item of the step
@@ -225,7 +225,7 @@ Runs Window::spread(const Runs& runs) const {
 
 std::vector<Window> windows_of(const Reruns& step) {
   if (step.num_ops() == 0) return {};
-  const Spans spans(step);
+  const WindowSpans spans(step);
   const std::vector<std::int64_t> waiting = waiting_bytes(step, spans);
   const std::vector<Position> bounds = find_bounds(step, waiting);
   std::vector<Window> windows;

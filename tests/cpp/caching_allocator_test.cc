@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allocator_oracle.h"
+#include "eager/allocator_settings.h"
 #include "full_size.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,8 +19,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr std::uint64_t kMiB = 1 << 20;
 
 CachingAllocator allocator_with(std::string_view settings, std::uint64_t capacity_mib = 1 << 20) {
   return unwrap(CachingAllocator::make(unwrap(parse_allocator_settings(settings)), Bytes(capacity_mib * kMiB)));

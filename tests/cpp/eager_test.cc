@@ -1,12 +1,11 @@
 #include "lowtide/eager.h"
 
+#include "eager/allocator_settings.h"
 #include "gtest/gtest.h"
 #include "unwrap.h"
 
 namespace lowtide {
 namespace {
-
-constexpr std::uint64_t kMiB = 1 << 20;
 
 // In MiB, all of them: weight 10, state 20, made 30, gradient 10, scratch 40.
 Graph step() {

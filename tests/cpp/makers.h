@@ -19,6 +19,8 @@ struct Maker {
   std::uint64_t cost = 0;  // in nanoseconds
 };
 
+inline constexpr OpFlags kBackward{.backward = true};
+
 Graph graph_of(std::span<const Maker> makers);
 
 }  // namespace lowtide

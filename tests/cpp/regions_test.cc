@@ -18,8 +18,6 @@
 namespace lowtide {
 namespace {
 
-constexpr OpFlags kBackward = {.backward = true};
-
 // Two regions, a loss, and a backward pass that takes what they made in the opposite order. Region 1 has the ops from
 // `first` + 1 to `first` + 3, region 2 the two that follow; 3 leaves its region.
 std::vector<Maker> step(std::size_t first = 0, std::uint32_t region = 1) {

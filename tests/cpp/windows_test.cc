@@ -29,8 +29,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-constexpr OpFlags kBackward{.backward = true};
-
 // Micro-batches of three layers. Each layer saves 128 bytes, each gradient has 64.
 Graph micro_batches(std::size_t count) {
   std::vector<Maker> makers;

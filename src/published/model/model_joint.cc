@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -21,8 +20,7 @@ namespace {
 
 constexpr std::size_t kMostVariables = 5'000;
 // The solver takes 10^-6 of a switch for nothing: with more units, that could be a whole one.
-constexpr double kMostUnits = 1 << 19;
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+constexpr double kMostJointUnits = 1 << 19;
 
 // A buffer, or the workspace of an op.
 struct Piece {
@@ -267,11 +265,11 @@ Result<JointAnswer> model_joint(const Graph& given, StepWidth width, Work& work)
   const std::vector<Pair> pairs = num_lifetimes > kMostVariables ? std::vector<Pair>() : pairs_of(pieces);
   const std::size_t variables = num_lifetimes + pieces.all().size() + 2 * pairs.size();
   const Bytes unit = pieces.unit();
-  if (variables > kMostVariables || static_cast<double>(capacity.count() / unit.count()) > kMostUnits) {
+  if (variables > kMostVariables || static_cast<double>(capacity.count() / unit.count()) > kMostJointUnits) {
     return Error{ErrorCode::work_limit,
                  words("model_joint takes graphs of at most ", kMostVariables, " variables and an arena of ",
-                       static_cast<std::uint64_t>(kMostUnits), " units; this one, of ", tasks.count(), " ops, has ",
-                       variables, " or more, and an arena of ", capacity, " bytes in units of ", unit)};
+                       static_cast<std::uint64_t>(kMostJointUnits), " units; this one, of ", tasks.count(),
+                       " ops, has ", variables, " or more, and an arena of ", capacity, " bytes in units of ", unit)};
   }
   const Bytes least = operand_bound(graph);
   JointProgram program(pieces, tasks, spans, width, least, capacity);

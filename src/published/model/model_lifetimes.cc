@@ -1,12 +1,9 @@
 #include "published/model/model_lifetimes.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace lowtide {
 namespace {
-
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 VariableId after(VariableId first, std::size_t count) {
   return VariableId(first.index() + count);

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -116,8 +115,6 @@ class AddressProgram {
   }
 
  private:
-  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-
   struct Place {
     VariableId multiples;  // of the alignment, that make up the offset
     Units lowest;

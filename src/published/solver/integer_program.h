@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,9 @@
 namespace lowtide {
 
 using VariableId = Id<struct VariableTag>;
+
+// As a bound of a row: there is none. To be had with either sign.
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 class IntegerProgram {
  public:
@@ -34,7 +38,7 @@ class IntegerProgram {
   // All bounds are finite.
   VariableId add_variable(Kind kind, double lower, double upper, double cost = 0);
   VariableId add_switch(double cost = 0) { return add_variable(Kind::whole, 0, 1, cost); }
-  // lower <= the sum of the terms <= upper; no two are of the same variable.
+  // lower <= the sum of the terms <= upper, of which one may be unlimited; no two terms are of the same variable.
   void add_row(std::span<const Term> terms, double lower, double upper);
   void add_row(std::initializer_list<Term> terms, double lower, double upper) {
     add_row(std::span(terms.begin(), terms.size()), lower, upper);
