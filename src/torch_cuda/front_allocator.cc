@@ -81,7 +81,7 @@ class FrontAllocator final : public CUDAAllocator {
     if (CudaDevice* device = CudaDevice::with(block.get()); device != nullptr) {
       device->wait_for_stream(stream);
     } else if (!runtime_.note_use(block.get(), stream)) {
-      behind_.recordStream(block, stream);
+      behind_.recordStream(as_known_behind(block), stream);
     }
   }
 
@@ -195,6 +195,11 @@ class FrontAllocator final : public CUDAAllocator {
   CUDAAllocator& behind() { return behind_; }
 
  private:
+  // The one behind passes over blocks that have another deleter than its own. This owns nothing.
+  c10::DataPtr as_known_behind(const c10::DataPtr& block) const {
+    const bool watched = block.get_deleter() == &release_watched;
+    return {block.get(), nullptr, watched ? behind_.raw_deleter() : block.get_deleter(), block.device()};
+  }
   static void release_watched(void* address) {
     const Watched::Block block = in_place->watched_.take(address);
     in_place->runtime_.note_freed(block.where, address, block.watched);

@@ -1,5 +1,6 @@
 """`lowtide.measure` on emulated CUDA counts what PyTorch's caching allocator was asked for, to the byte."""
 
+import emulated_cuda
 import models
 import pytest
 import torch
@@ -61,6 +62,22 @@ def test_the_arena_of_a_planned_step_counts(bytes_stay):
     assert 0 < used.arena_bytes <= stats["arena_bytes"]
     assert used.peak_bytes <= stats["arena_bytes"] + stats["gradient_bytes"] + 64 * 1024
     step.close()
+
+
+def test_what_another_stream_reads_is_kept_for_it():
+    """A block that is counted is known to PyTorch's allocator when it is recorded for a stream."""
+    with emulated_cuda.declared(late=2), lowtide.measure("cuda"):
+        side = torch.cuda.Stream()
+        read = torch.full((1 << 18,), 3.0, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            made = read * 2
+        read.record_stream(side)
+        del read
+        torch.zeros(1 << 18, device="cuda")
+        torch.cuda.current_stream().synchronize()
+        side.synchronize()
+        assert bool((made == 6).all())
 
 
 def test_other_devices_are_refused_by_name():
