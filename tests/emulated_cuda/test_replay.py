@@ -4,12 +4,14 @@ LOWTIDE_FULL=1 takes all models of the zoo, in every order in which numbers can 
 """
 
 import os
+import random
 import threading
 
 import emulated_cuda
 import models
 import pytest
 import torch
+from test_compile import KINDS, Script, same
 from torch import nn
 
 import lowtide
@@ -75,10 +77,6 @@ def move(batch):
     return [tensor.cuda() for tensor in batch]
 
 
-def same(expected, found):
-    return len(expected) == len(found) and all(map(torch.equal, expected, found))
-
-
 def most_bytes():
     return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
 
@@ -137,6 +135,22 @@ def test_models_train_as_in_eager_when_numbers_are_late(name, late):
         found, _, stats = replayed(name)
     assert same(expected, found)
     assert stats.replayed == STEPS - 3 and stats.misses == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scripts_train_as_in_eager(kind, late):
+    eager_script = Script(models.mlp, kind)
+    expected = eager_script.train(eager_script.step)
+    script = Script(models.mlp, kind)
+    with lowtide.replay() as replay:
+
+        def step(*batch):
+            replay.settle()
+            return script.step(*batch)
+
+        found = script.train(step)
+    assert same(expected, found)
+    assert replay.stats().hits > 0 and replay.stats().misses == 0
 
 
 class Lengths(nn.Module):
@@ -295,6 +309,52 @@ def test_departures_and_what_escapes_change_no_number(every_order):
     assert same(expected, found)
     stats = replay.stats()
     assert stats.departed > 0 and stats.escaped > 0 and stats.hits > 0
+
+
+def random_iteration(chance, side, kept, made):
+    """Makes, reads and releases tensors on two streams; some are kept for later iterations."""
+    alive = [torch.full((chance.randrange(1, 5000),), 1.0, device="cuda")]
+    for _ in range(30):
+        action, one = chance.random(), chance.choice(alive)
+        if action < 0.4:
+            alive.append(torch.full((chance.randrange(1, 5000),), chance.random(), device="cuda"))
+        elif action < 0.6:
+            alive.append(one * 2 + 1)
+        elif action < 0.75:
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                made.append(one.sum())
+            one.record_stream(side)
+        elif action < 0.8:
+            kept.append(one)
+        elif len(alive) > 1:
+            alive.pop(chance.randrange(len(alive)))
+    del kept[: chance.randrange(3)]
+
+
+def random_loop(seed, replay=None):
+    """Most iterations are alike, and some go another way."""
+    side, kept, made = torch.cuda.Stream(), [], []
+    batch = torch.ones(1, device="cuda")
+    for count in range(12):
+        if replay is not None:
+            replay.settle()
+            replay.begin(batch)
+        random_iteration(random.Random(seed if count % 4 < 3 else 100 * seed + count), side, kept, made)
+        if replay is not None:
+            replay.step()
+    torch.cuda.current_stream().wait_stream(side)
+    return [tensor.cpu() for tensor in (*made, *kept)]
+
+
+@pytest.mark.parametrize("seed", range(200 if FULL else 8))
+def test_random_loops_on_two_streams(seed):
+    with emulated_cuda.declared(late=seed % 8):
+        expected = random_loop(seed)
+        with lowtide.replay() as replay:
+            found = random_loop(seed, replay)
+    assert same(expected, found)
+    assert replay.stats().hits > 0
 
 
 def test_what_is_alive_at_the_end_keeps_its_memory(late, bytes_stay):

@@ -287,7 +287,7 @@ class Replay:
         if self._device != CPU or self._is_refused or self._totals["iterations"] > 1:
             return
         device = _device_of(module, inputs, self._ended_by)
-        if device is None or torch.cuda.is_current_stream_capturing():
+        if device is None or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
             return
         if refused := why_not_planned(device):
             self._is_refused = True
