@@ -3,6 +3,7 @@
 LOWTIDE_FULL=1 takes all models of the zoo, in every order in which numbers can be made.
 """
 
+import contextlib
 import os
 import random
 import threading
@@ -209,7 +210,7 @@ def test_what_is_reserved_is_less_than_eager_fragments(bytes_stay):
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
-def read_on_another_stream(steps, replay=None, record=True):
+def read_on_another_stream(steps, replay=None, record=True, pool=None):
     """What a side stream makes of a tensor that is released and whose place is served again, in each iteration."""
     torch.manual_seed(0)
     model = nn.Linear(256, 256).cuda()
@@ -227,7 +228,8 @@ def read_on_another_stream(steps, replay=None, record=True):
                 made.append((read * 2).sum(0))
             if record:
                 read.record_stream(side)
-            del read
+            with torch.cuda.use_mem_pool(pool) if pool is not None else contextlib.nullcontext():
+                del read
             for _ in range(3):
                 model(batch).zero_()
         if replay is not None:
@@ -247,6 +249,15 @@ def test_what_another_stream_reads_is_not_overwritten(every_order):
     made, stats = replayed_on_two_streams()
     assert same(expected, made)
     assert stats.misses == 0 and stats.hits >= 8 and stats.other_streams > 0
+
+
+def test_a_release_while_a_pool_is_open_waits(every_order):
+    """A graph that is captured meanwhile would get an event of ours: the place is free in the next iteration."""
+    expected = read_on_another_stream(8)
+    with lowtide.replay() as replay:
+        made = read_on_another_stream(8, replay, pool=torch.cuda.MemPool())
+    assert same(expected, made)
+    assert replay.stats().hits > 0 and replay.stats().escaped > 0
 
 
 def test_a_wait_that_is_left_out_is_noticed():
