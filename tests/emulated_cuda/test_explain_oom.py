@@ -86,7 +86,7 @@ def test_a_full_device_is_not_fragmented(small_device):
     held = torch.empty(40 * MIB, dtype=torch.uint8, device="cuda")
     here = torch.empty(80 * MIB, dtype=torch.uint8)
     try:
-        torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
+        torch.empty(4096 * MIB, dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError:
         report = lowtide.explain_oom()
     assert not report.device.is_fragmented and not any("fragmentation" in text for text in report.advice)

@@ -4,6 +4,7 @@ LOWTIDE_FULL=1 takes all models of the zoo, in every order in which numbers can 
 """
 
 import contextlib
+import gc
 import os
 import random
 import threading
@@ -91,9 +92,13 @@ def most_bytes():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _workspaces():
-    """Of cuBLAS, for this thread and for autograd's, are there before bytes are counted."""
+def _clean_device():
+    """Workspaces of cuBLAS, for this thread and for autograd's, are there before bytes are counted; nothing is left."""
     nn.Linear(8, 8).cuda()(torch.ones(8, 8, device="cuda")).sum().backward()
+    yield
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
 
 
 def eager(name):
