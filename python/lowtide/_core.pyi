@@ -346,14 +346,15 @@ def lay_out(
     ends: Sequence[int],
     sizes: Sequence[int],
     *,
+    alignment: int,
     fixed: Sequence[int],
     algorithm: str,
     steps: int,
 ) -> tuple[list[int], int, int, str]:
     """Pack items that live from step ``begins[i]`` up to ``ends[i]``, without a graph: see ``layout.h``.
 
-    The first items have the offsets that are ``fixed``. Gives offsets, the arena's bytes, bytes that are proven to be
-    needed, and the algorithm that made it.
+    Offsets are multiples of ``alignment``; the first items have those that are ``fixed``. Gives offsets, the arena's
+    bytes, bytes that are proven to be needed, and the algorithm that made it.
     """
 
 class Watch:

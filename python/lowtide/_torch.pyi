@@ -48,7 +48,12 @@ class Recording:
     """The requests of one iteration of eager code, in their sequence; lives are counted in requests."""
 
     def __init__(
-        self, bytes: Sequence[int], begins: Sequence[int], ends: Sequence[int], stays: Sequence[bool]
+        self,
+        bytes: Sequence[int],
+        begins: Sequence[int],
+        ends: Sequence[int],
+        stays: Sequence[bool],
+        alignment: int = ...,
     ) -> None: ...
     @property
     def bytes(self) -> list[int]: ...
@@ -63,6 +68,10 @@ class Recording:
     @property
     def ops(self) -> list[str]:
         """The operators that made the requests, ``""`` for none; empty if nobody looked."""
+
+    @property
+    def alignment(self) -> int:
+        """Of places for them."""
 
     def actions(self) -> list[tuple[int, bool]]:
         """What to do one after the other: a request, and whether it is made or released."""
@@ -102,13 +111,11 @@ class ReplayOutcome:
     def blocked(self) -> bool:
         """Whether something that had escaped before was in the way."""
 
-class EagerReplay:
-    """Iterations of eager code, served from one arena: see ``eager_replay.h``."""
+class EagerIterations:
+    """Iterations of eager code, served from one arena: see ``eager_iterations.h``."""
 
-    def start(self) -> bool: ...
     def stop(self) -> None: ...
     def set_paused(self, paused: bool) -> None: ...
-    def spill_to(self, folder: str) -> None: ...
     def set_arena(self, bytes: int) -> None: ...
     def begin(self, variants: Sequence[Script], smaller: bool, record: bool) -> None: ...
     def finish(self) -> ReplayOutcome: ...
@@ -118,7 +125,26 @@ class EagerReplay:
     @property
     def blocks_left_behind(self) -> int: ...
 
+class EagerReplay(EagerIterations):
+    """Those of the CPU: see ``eager_replay.h``."""
+
+    def start(self) -> bool: ...
+    def spill_to(self, folder: str) -> None: ...
+
 def eager_replay() -> EagerReplay:
+    """That of the process."""
+
+class DeviceReplay(EagerIterations):
+    """Those of another device: see ``device_replay.h``."""
+
+    def take_over(self, device: torch.device) -> None:
+        """Follow the loop on this device, instead of the CPU's replay, which is stopped."""
+    @property
+    def requests_on_other_streams(self) -> int: ...
+    def leave_out_waits(self, leave_out: bool) -> None:
+        """Plant a fault, for tests: what other streams do is not waited for."""
+
+def device_replay() -> DeviceReplay:
     """That of the process."""
 
 def time_allocations(recording: Recording, script: Script, rounds: int) -> tuple[float, float]:

@@ -59,6 +59,15 @@ void Server::release_from_elsewhere(std::int64_t offset) {
   if (slot != Script::kNoSlot) held_[slot].store(0, std::memory_order_release);
 }
 
+std::int64_t Server::bytes_at(std::int64_t offset) const {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(escaped_.begin(), escaped_.end(), [&](const Escaped& block) { return block.offset == offset; });
+  if (found != escaped_.end()) return found->bytes;
+  const std::uint32_t slot = script_ != nullptr ? script_->slot_at(offset) : Script::kNoSlot;
+  return slot == Script::kNoSlot ? 0 : held_[slot].load(std::memory_order_acquire);
+}
+
 std::int64_t Server::serve_otherwise(std::int64_t bytes) {
   if (script_ == nullptr) return kMiss;
   if (tally_.departed_at == Tally::kNowhere) {

@@ -88,6 +88,9 @@ class Server {
   }
   void release_from_elsewhere(std::int64_t offset);
 
+  // Bytes that are alive there, of this iteration or escaped from one before; 0 if nothing is.
+  std::int64_t bytes_at(std::int64_t offset) const;
+
   // Ends the iteration, if one has begun; gives what escaped from it.
   std::vector<Escaped> end();
 

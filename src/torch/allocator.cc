@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "arena.h"
+#include "device_replay.h"
 #include "eager_replay.h"
 
 namespace lowtide::torch_runtime {
@@ -48,13 +49,13 @@ struct PerThread {
   Keeping* keeping = nullptr;
   Replay* replaying = nullptr;
   EagerReplay* eager = nullptr;
+  bool uncounted = false;
 
   Replay* replaying_on(c10::Device where) const;
 
   // Not while an operator is profiled, or a compiled step runs, in the middle of an eager iteration.
-  bool is_eager() const {
-    return eager != nullptr && replaying == nullptr && keeping == nullptr && recording == nullptr;
-  }
+  bool is_eager() const { return eager != nullptr && is_free(); }
+  bool is_free() const { return replaying == nullptr && keeping == nullptr && recording == nullptr; }
 };
 thread_local PerThread this_thread;
 
@@ -260,14 +261,21 @@ void arena_shrunk_to(c10::Device where, ArenaKind kind, std::int64_t bytes) {
   }
 }
 
-void count_left_behind_free(std::int64_t bytes, std::uint64_t serial) {
-  count_free(kCpu, bytes, serial);
+void count_left_behind_free(c10::Device where, std::int64_t bytes, std::uint64_t serial) {
+  count_free(where, bytes, serial);
 }
 
-std::uint64_t count_left_behind(std::int64_t bytes) {
+Uncounted::Uncounted() {
+  this_thread.uncounted = true;
+}
+Uncounted::~Uncounted() {
+  this_thread.uncounted = false;
+}
+
+std::uint64_t count_left_behind(c10::Device where, std::int64_t bytes) {
   const std::lock_guard lock(meters_mutex);
   for (Meter* meter : meters()) {
-    if (meter->where.is_cpu()) meter->live_bytes += bytes;
+    if (meter->where == where) meter->live_bytes += bytes;
   }
   return next_serial.fetch_add(1, std::memory_order_relaxed);
 }
@@ -429,24 +437,43 @@ void release(void* address) {
   }
 }
 
+namespace {
+
+void serve_eagerly(DeviceReplay& eager, c10::Device where, std::int64_t bytes, Served& served) {
+  const DeviceReplay::Answer answer = eager.serve(bytes);
+  served.address = answer.address;
+  served.deleter = &release_replayed;
+  served.followed = answer.records;
+  if (served.address != nullptr) count_served(where, ArenaKind::replayed, answer.highest_end);
+}
+
+}  // namespace
+
 Served serve_on(c10::Device where, std::int64_t bytes) {
   const PerThread& thread = this_thread;
   Served served;
+  if (thread.uncounted) return served;
   if (Replay* replaying = thread.replaying_on(where); replaying != nullptr) {
     bool planned_outside = false;
     served.address = replaying->serve(static_cast<std::size_t>(bytes), &planned_outside);
+    served.deleter = &release_in_arena;
     if (served.address == nullptr && !planned_outside) {
       replaying->count_unplanned(bytes);
       served.step = replaying->step_;
     }
+  } else if (DeviceReplay* eager = DeviceReplay::if_running_on(where);
+             eager != nullptr && thread.is_free() && eager->follows_request()) {
+    serve_eagerly(*eager, where, bytes, served);
   }
   const bool metered = open_meters.load(std::memory_order_relaxed) > 0;
-  served.watched = served.address == nullptr && (thread.recording != nullptr || served.step != 0 || metered);
+  served.watched =
+      served.address == nullptr && (thread.recording != nullptr || served.step != 0 || served.followed || metered);
   return served;
 }
 
-std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes) {
+std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes, const Served& served) {
   count_allocation(where, bytes);
+  if (served.followed) DeviceReplay::process().note_ordinary(address, bytes);
   if (this_thread.recording != nullptr) this_thread.recording->push_back({where, true, bytes, address});
   return next_serial.fetch_add(1, std::memory_order_relaxed);
 }
@@ -454,6 +481,7 @@ std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t
 void note_freed(c10::Device where, const void* address, const WatchedBlock& block) {
   const auto [bytes, step, serial] = block;
   count_free(where, bytes, serial);
+  if (DeviceReplay* eager = DeviceReplay::if_running_on(where); eager != nullptr) eager->note_freed(address);
   const PerThread& thread = this_thread;
   if (thread.recording != nullptr) thread.recording->push_back({where, false, bytes, address});
   if (step != 0 && thread.replaying != nullptr && step == thread.replaying->step_) {

@@ -5,7 +5,7 @@
 //   record   the requests that one operator makes, for its profile;
 //   keep     what is freed, for the next request of that size: an operator that is timed finds pages that are there;
 //   replay   while an operator of a planned step runs, its k-th request is served at its planned address;
-//   follow   iterations of eager code, with requests recorded and served by eager_replay.h.
+//   follow   iterations of eager code, with requests recorded and served by eager_replay.h or device_replay.h.
 // Everything else goes to PyTorch's own allocation, on the CPU with a small header in front that remembers the size.
 #pragma once
 
@@ -59,10 +59,19 @@ void limit_meter(Meter* meter, std::int64_t bytes);
 // An arena of the device has shrunk to `bytes` (a program was closed): open meters no longer count what lies above.
 void arena_shrunk_to(c10::Device where, ArenaKind kind, std::int64_t bytes);
 
-// A block of an arena of the CPU that moved on counts by itself until it is freed, which wants the serial number given
-// here.
-std::uint64_t count_left_behind(std::int64_t bytes);
-void count_left_behind_free(std::int64_t bytes, std::uint64_t serial);
+// A block of an arena that is gone counts by itself until it is freed, which wants the serial number given here.
+std::uint64_t count_left_behind(c10::Device where, std::int64_t bytes);
+void count_left_behind_free(c10::Device where, std::int64_t bytes, std::uint64_t serial);
+
+// While it lives, no request of this thread on a device other than the CPU is counted: it is for an arena, which counts
+// as far as it is served.
+class Uncounted {
+ public:
+  Uncounted();
+  ~Uncounted();
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+};
 
 // -- recording
 // ---------------------------------------------------------------------------------------------------------
@@ -186,7 +195,7 @@ void release(void* address);
 
 // See runtime.h.
 Served serve_on(c10::Device where, std::int64_t bytes);
-std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes);
+std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes, const Served& served);
 void note_freed(c10::Device where, const void* address, const WatchedBlock& block);
 
 // The deleter of what lies in an arena that is not the CPU's.

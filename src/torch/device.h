@@ -39,6 +39,9 @@ class Device {
   // The memory above `keep` bytes goes back to the system, where that is possible, until somebody writes there.
   virtual void empty_above(std::int64_t keep) = 0;
 
+  // What PyTorch's allocator keeps for later requests goes back to the system.
+  virtual void empty_cache() = 0;
+
   // -- a step on this thread ------------------------------------------------------------------------------------------
 
   // What was queued on other streams and uses the arena comes first; what operators keep for themselves is there.

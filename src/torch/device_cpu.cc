@@ -23,6 +23,8 @@ class CpuDevice final : public Device {
   }
   void empty_above(std::int64_t keep) override { range_.empty(keep, usable_); }
 
+  void empty_cache() override {}
+
   void before_step() override {}
   void after_step() override {}
 

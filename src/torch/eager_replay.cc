@@ -4,8 +4,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "allocator.h"
+#include "device_replay.h"
 
 namespace lowtide::torch_runtime {
 namespace {
@@ -46,9 +48,8 @@ EagerReplay::EagerReplay() : base_(range_.base()) {
 }
 
 bool EagerReplay::start() {
-  if (running_.exchange(true)) return false;
-  elsewhere_ = 0;
-  paused_ = false;
+  if (DeviceReplay::is_running() || running_.exchange(true)) return false;
+  start_anew();
   set_eager_replay(this);
   return true;
 }
@@ -82,61 +83,8 @@ void EagerReplay::set_arena(std::int64_t bytes) {
 }
 
 void EagerReplay::begin(Scripts variants, replay::Suits suits, bool record) {
-  blocked_ = server_.escaped().empty() ? 0 : blocked_ + 1;
-  if (blocked_ > kPatience) move_to_fresh_addresses();
-  recording_ = record;
-  events_.clear();
-  ops_.clear();
-  // Nothing is served where there is no memory, whoever was told so.
-  const auto fits = [&](const auto& variant) { return variant->arena_bytes() <= usable_; };
-  if (!std::all_of(variants.begin(), variants.end(), fits)) variants.clear();
-  if (record && variants.empty()) {
-    op_names_.watch();
-  } else {
-    op_names_.stop();
-  }
-  unplanned_ = 0;
-  variants_ = std::move(variants);
-  if (!variants_.empty()) server_.begin(variants_, suits);
-}
-
-EagerReplay::Outcome EagerReplay::finish() {
-  Outcome outcome;
-  outcome.unplanned = std::exchange(unplanned_, 0);
-  if (variants_.empty()) return outcome;
-  const std::vector<replay::Escaped> escaped = server_.end();
-  outcome.tally = server_.tally();
-  outcome.blocked = blocked_ > 0;
-  outcome.escaped = static_cast<std::int64_t>(escaped.size());
-  serve_outside(escaped);
-  variants_.clear();
-  return outcome;
-}
-
-// In all variants that have the line; which ones do is asked before any of them changes.
-void EagerReplay::serve_outside(std::span<const replay::Escaped> escaped) {
-  if (escaped.empty()) return;
-  std::vector<std::vector<std::uint32_t>> lines(variants_.size());
-  for (std::size_t v = 0; v < variants_.size(); ++v) {
-    for (const replay::Escaped& block : escaped) {
-      if (variants_[v]->begins_like(*block.script, block.line + 1)) lines[v].push_back(block.line);
-    }
-  }
-  for (std::size_t v = 0; v < variants_.size(); ++v) variants_[v]->move_outside(lines[v]);
-}
-
-void EagerReplay::give_up_recording() {
-  recording_ = false;
-  op_names_.stop();
-  events_ = {};
-  ops_ = {};
-}
-
-EagerReplay::Recording EagerReplay::take_recording() {
-  Recording taken{replay::requests_in(events_), {}};
-  for (const std::uint32_t op : ops_) taken.ops.push_back(op_names_.name(op));
-  give_up_recording();
-  return taken;
+  if (count_blocked() > kPatience) move_to_fresh_addresses();
+  follow(std::move(variants), suits, record, usable_);
 }
 
 std::size_t EagerReplay::blocks_left_behind() {
@@ -170,7 +118,7 @@ void EagerReplay::move_on() {
   const bool has_room = end + usable_ <= AddressRange::most_bytes();
   if (!has_room && !server_.escaped().empty()) return;
   for (const replay::Escaped& block : server_.forget_escaped()) {
-    left_behind_.push_back({base_ + block.offset, block.bytes, count_left_behind(block.bytes)});
+    left_behind_.push_back({base_ + block.offset, block.bytes, count_left_behind(c10::Device(c10::kCPU), block.bytes)});
   }
   close_pages_between_blocks(begin, end);
   if (left_behind_.empty()) {
@@ -180,7 +128,7 @@ void EagerReplay::move_on() {
     base_ += usable_;
   }
   usable_ = 0;
-  blocked_ = 0;
+  forget_blocked();
   arena_shrunk_to(c10::Device(c10::kCPU), ArenaKind::replayed, 0);
 }
 
@@ -199,7 +147,7 @@ void EagerReplay::release_left_behind(std::byte* address) {
   if (found == left_behind_.end()) return;
   const LeftBehind block = *found;
   left_behind_.erase(found);
-  count_left_behind_free(block.bytes, block.serial);
+  count_left_behind_free(c10::Device(c10::kCPU), block.bytes, block.serial);
   const std::int64_t page = AddressRange::whole_pages(1);
   const std::int64_t begin = block.address - range_.base();
   close_pages_between_blocks(begin / page * page, AddressRange::whole_pages(begin + block.bytes));

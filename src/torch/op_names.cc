@@ -35,6 +35,10 @@ void OpNames::stop() {
   current_ = kNone;
 }
 
+std::uint32_t OpNames::current() const {
+  return watcher == this ? current_ : kNone;
+}
+
 void OpNames::enter(const char* name) {
   if (depth_++ > 0) return;
   const auto [found, is_new] = numbers_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));

@@ -1,4 +1,4 @@
-// op_names.h: which operator this thread is running, while that is watched: the outermost one, by its name.
+// op_names.h: which operator a thread is running, while that is watched: the outermost one, by its name.
 //
 // Watching costs time at every operator: for iterations that are recorded for the first time.
 #pragma once
@@ -25,7 +25,7 @@ class OpNames {
   bool is_watching() const { return handle_ != at::INVALID_CALLBACK_HANDLE; }
 
   static constexpr std::uint32_t kNone = 0;  // no operator: its name is empty
-  std::uint32_t current() const { return current_; }
+  std::uint32_t current() const;             // on the calling thread; of others nothing is known
   const std::string& name(std::uint32_t op) const { return names_[op]; }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,9 @@ namespace lowtide::torch_runtime {
 // is told of it when it is there and when it is freed; `step` is then the step that had not planned it, or 0.
 struct Served {
   void* address = nullptr;
+  c10::DeleterFnPtr deleter = nullptr;  // of the address
   bool watched = false;
+  bool followed = false;  // it is written down, as a request of an eager iteration
   std::uint64_t step = 0;
 };
 
@@ -36,10 +39,15 @@ class Runtime {
 
   // By the thread that makes the request, or frees the block.
   virtual Served serve(c10::Device where, std::int64_t bytes) = 0;
-  virtual std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes) = 0;
+  virtual std::uint64_t note_ordinary(c10::Device where, const void* address, std::int64_t bytes,
+                                      const Served& served) = 0;
   virtual void note_freed(c10::Device where, const void* address, const WatchedBlock& block) = 0;
 
-  virtual c10::DeleterFnPtr arena_deleter() const = 0;  // of what was served
+  // A stream uses what lies at an address. Whether the runtime sees to it that this comes first.
+  virtual bool note_use(const void* address, const c10::Stream& stream) = 0;
+
+  // So many pools more are open, or less: what is allocated to a pool is not planned.
+  virtual void count_pools(int change) = 0;
 
   // Whether somebody outside of a step holds any of these bytes of an arena.
   virtual bool is_held(const std::byte* begin, std::int64_t bytes) const = 0;

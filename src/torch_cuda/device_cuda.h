@@ -36,6 +36,7 @@ class CudaDevice final : public Device {
   bool moves() const override { return true; }
   void resize(std::int64_t bytes) override;
   void empty_above(std::int64_t) override {}
+  void empty_cache() override { memory_.emptyCache(); }
 
   void before_step() override;
   void after_step() override;

@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -38,6 +39,27 @@ class Watched {
   std::unordered_map<const void*, Block> blocks_;
 };
 
+// Those that were opened since this allocator is in place; of one that is closed, others may not be known.
+class OpenPools {
+ public:
+  using Pool = std::pair<c10::DeviceIndex, c10::MempoolId_t>;
+  void add(const Pool& pool) {
+    const std::lock_guard lock(mutex_);
+    pools_.insert(pool);
+  }
+  bool take(const Pool& pool) {
+    const std::lock_guard lock(mutex_);
+    const auto found = pools_.find(pool);
+    if (found == pools_.end()) return false;
+    pools_.erase(found);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multiset<Pool> pools_;
+};
+
 class FrontAllocator final : public CUDAAllocator {
  public:
   FrontAllocator(Runtime& runtime, CUDAAllocator& behind) : runtime_(runtime), behind_(behind) {}
@@ -47,17 +69,20 @@ class FrontAllocator final : public CUDAAllocator {
     const c10::Device where(c10::kCUDA, c10::cuda::current_device());
     const auto size = static_cast<std::int64_t>(bytes);
     const Served served = runtime_.serve(where, size);
-    if (served.address != nullptr) return {served.address, served.address, runtime_.arena_deleter(), where};
+    if (served.address != nullptr) return {served.address, served.address, served.deleter, where};
     c10::DataPtr block = behind_.allocate(bytes);
     if (served.watched && block.compare_exchange_deleter(behind_.raw_deleter(), &release_watched)) {
-      const std::uint64_t serial = runtime_.note_ordinary(where, block.get(), size);
+      const std::uint64_t serial = runtime_.note_ordinary(where, block.get(), size, served);
       watched_.add(block.get(), {where, {size, served.step, serial}});
     }
     return block;
   }
   void recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) override {
-    CudaDevice* device = CudaDevice::with(block.get());
-    device != nullptr ? device->wait_for_stream(stream) : behind_.recordStream(block, stream);
+    if (CudaDevice* device = CudaDevice::with(block.get()); device != nullptr) {
+      device->wait_for_stream(stream);
+    } else if (!runtime_.note_use(block.get(), stream)) {
+      behind_.recordStream(as_known_behind(block), stream);
+    }
   }
 
   // -- the one behind does the rest -------------------------------------------------------------------------------
@@ -88,9 +113,12 @@ class FrontAllocator final : public CUDAAllocator {
   void beginAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t pool,
                            std::function<bool(cudaStream_t)> filter) override {
     behind_.beginAllocateToPool(device, pool, std::move(filter));
+    open_pools_.add({device, pool});
+    runtime_.count_pools(1);
   }
   void endAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t pool) override {
     behind_.endAllocateToPool(device, pool);
+    if (open_pools_.take({device, pool})) runtime_.count_pools(-1);
   }
   void markCaptureBegin(c10::DeviceIndex device) override { behind_.markCaptureBegin(device); }
   void markCaptureEnd(c10::DeviceIndex device) override { behind_.markCaptureEnd(device); }
@@ -167,6 +195,11 @@ class FrontAllocator final : public CUDAAllocator {
   CUDAAllocator& behind() { return behind_; }
 
  private:
+  // The one behind passes over blocks that have another deleter than its own. This owns nothing.
+  c10::DataPtr as_known_behind(const c10::DataPtr& block) const {
+    const bool watched = block.get_deleter() == &release_watched;
+    return {block.get(), nullptr, watched ? behind_.raw_deleter() : block.get_deleter(), block.device()};
+  }
   static void release_watched(void* address) {
     const Watched::Block block = in_place->watched_.take(address);
     in_place->runtime_.note_freed(block.where, address, block.watched);
@@ -176,6 +209,7 @@ class FrontAllocator final : public CUDAAllocator {
   Runtime& runtime_;
   CUDAAllocator& behind_;
   Watched watched_;
+  OpenPools open_pools_;
 };
 
 }  // namespace

@@ -252,6 +252,22 @@ TEST(Server, KeepsWhatEscaped) {
   EXPECT_EQ(server.tally().misses, 0);
 }
 
+TEST(Server, KnowsWhatIsAliveAtAPlace) {
+  const auto script = std::make_shared<Script>(std::vector<Script::Request>{{64, 0}, {32, 64}});
+  Server server;
+  EXPECT_EQ(server.bytes_at(0), 0);
+  server.begin({&script, 1}, Suits::same_size);
+  server.serve(64);
+  server.serve(32);
+  EXPECT_EQ(server.bytes_at(0), 64);
+  EXPECT_EQ(server.bytes_at(64), 32);
+  EXPECT_EQ(server.bytes_at(32), 0);
+  server.release(64);
+  EXPECT_EQ(server.bytes_at(64), 0);
+  server.end();
+  EXPECT_EQ(server.bytes_at(0), 64) << "it has escaped";
+}
+
 TEST(Server, ForgetsEscapedOnesToWhoeverAsks) {
   const std::vector<Script::Request> requests = {{64, 0}};
   const auto script = std::make_shared<Script>(requests);

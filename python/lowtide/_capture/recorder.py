@@ -20,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .. import _core
+from .._base.devices import CPU, why_not_planned
 from .._base.engine_switches import changed_since, read_operator_switches
 from .._base.hints import is_recomputed
 from .._base.interrupts import signals_held
@@ -28,7 +29,6 @@ from .._base.schemas import positional
 from .._base.sources import user_line
 from .._base.structure import instances_in
 from ..errors import CaptureError
-from .devices import CPU, why_not_planned
 from .foreach_fakes import leave_fakes_alone, take_fakes_for_tensors
 from .layouts import layouts
 from .random_watch import RandomWatch

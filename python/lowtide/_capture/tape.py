@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._base import hints
+from .._base.devices import why_not_planned
 from .._base.interrupts import signals_held
 from .._base.own_thread import on_this_thread, others_run, this_thread
 from .._base.schemas import positional
@@ -31,7 +32,6 @@ from .._guards.surroundings import Surroundings, is_state
 from ..errors import CaptureError, add_note
 from .autocast_casts import Cast, kept_cast, region_around
 from .checkpoints import Checkpoint, checkpoints_followed, merge_runs
-from .devices import why_not_planned
 from .leftovers import FilledCaches, LeftBehindError, Leftovers, StandIns, old_objects_left_alone
 from .random_watch import MovedRandomState, RandomWatch, random_state_kept
 from .recorder import Recorder, Recording, Ref, Where, module_paths, refs_in, why_not_plain, written_buffers

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from .. import _core
+from .._base.devices import CPU
 from .._base.interrupts import signals_held
 from .._base.pause import PAUSE
 from .._base.random_states import read_random_states, set_random_states
-from .._capture.devices import CPU
 from .._capture.layouts import layouts
 from .._capture.recorder import QUANTIZED, Ref, is_pure
 from .._optimizer.opaque import OPAQUE_UPDATE

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _core
+from .._base.devices import CPU
 from .._base.engine_switches import fills_new_memory
 from .._base.pause import PAUSE
 from .._base.schemas import positional
-from .._capture.devices import CPU
 from .._capture.recorder import LIFT, Call, Ref, Where, is_pure, may_draw, refs_in, written_buffers
 from .._capture.tape import PauseMark, Root, Tape, UpdateMark
 from .._optimizer.opaque import OPAQUE_UPDATE

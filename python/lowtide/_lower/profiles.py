@@ -25,9 +25,9 @@ import torch
 
 from .. import _core, _torch
 from .._base.cache_directory import CacheDirectory, default_directory
+from .._base.devices import CPU, alignment_on
 from .._base.engine_switches import SWITCH_NAMES, read_switches
 from .._base.structure import instances_in
-from .._capture.devices import CPU, alignment_on
 from .._capture.recorder import Ref
 from .._optimizer.ledger import Number
 from ..errors import CaptureError

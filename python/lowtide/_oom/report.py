@@ -17,6 +17,7 @@ import torch
 from .. import _core
 from .._base.sources import is_installed, is_library_file, user_line_of
 from . import reserve as oom_reserve
+from .device_memory import DeviceMemory, device_of, memory_on
 from .live_memory import HeldByGraph, Memory, describe, held_by_graphs, memory_of
 from .variables import Place, Seen, line_that_fills, places_in_frame, places_in_module
 
@@ -52,6 +53,12 @@ class OomReport:
     tensors: int
     holders: list[Holder]  # largest first
     advice: list[str]
+    device: DeviceMemory | None = None  # the GPU that ran out, if it was one
+
+    @property
+    def unseen_bytes(self) -> int:
+        """Allocated on that GPU, and in no tensor that was found."""
+        return max(self.device.allocated_bytes - self.total_bytes, 0) if self.device is not None else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Fields and holders as plain values."""
@@ -64,7 +71,11 @@ class OomReport:
     def __str__(self) -> str:
         lines = [f"error     {self.error}"] if self.error else []
         lines += [f"at        {self.source}: {self.code}"] if self.source else []
+        lines += [f"device    {self.device}"] if self.device is not None else []
         lines.append(f"alive     {_core.format_bytes(self.total_bytes)} in {self.tensors} tensors")
+        if self.device is not None and self.unseen_bytes > self.device.allocated_bytes * _WORTH_SAYING:
+            unseen = _core.format_bytes(self.unseen_bytes)
+            lines.append(f"beside    {unseen} in no tensor that was found: workspaces of libraries, arenas, rounding")
         shown = [holder for holder in self.holders if holder.bytes >= self.total_bytes * _WORTH_SAYING][:_SHOWN]
         for holder in shown:
             lines += ["", *self._lines_of(holder)]
@@ -151,7 +162,8 @@ class _Found:
 class _Census:
     def __init__(self, error: BaseException | None, frames: list[FrameType]) -> None:
         self.error = error
-        self.device = "cuda" if error is not None and "CUDA out of memory" in str(error) else ""
+        self.device = device_of(error)
+        self.device_memory = memory_on(self.device, error)
         self.frames = frames
         self.user_frames = [frame for frame in frames if not is_library_file(frame.f_code.co_filename)]
         self.files = list(dict.fromkeys(frame.f_code.co_filename for frame in self.user_frames))
@@ -175,18 +187,23 @@ class _Census:
         source, code = self._where()
         error = f"{type(self.error).__name__}: {str(self.error).partition(chr(10))[0]}" if self.error else ""
         advice = [holder.advice for holder in holders if holder.advice]
-        return OomReport(error, source, code, total, len(memories), holders, [*advice, *self._closing()])
+        advice = [*advice, *self._advice_on_device(), *self._closing()]
+        return OomReport(error, source, code, total, len(memories), holders, advice, self.device_memory)
 
     # -- who is there ----------------------------------------------------------------------------------------------
 
     def _memory(self, tensor: torch.Tensor) -> Memory | None:
         memory = memory_of(tensor)
-        return memory if memory is not None and memory.device.startswith(self.device) else None
+        return memory if memory is not None and self._is_there(memory) else None
+
+    def _is_there(self, memory: Memory) -> bool:
+        """Where memory ran out, as far as that is known."""
+        return self.device in ("", memory.device, memory.device.partition(":")[0])
 
     def _found(self, name: str, tensors: Iterable[torch.Tensor], place: Place | None = None) -> _Found:
         held = [tensor for tensor in tensors if self._memory(tensor) is not None]
         graph = held_by_graphs(held)
-        graph.saved = {memory: node for memory, node in graph.saved.items() if memory.device.startswith(self.device)}
+        graph.saved = {memory: node for memory, node in graph.saved.items() if self._is_there(memory)}
         own = {memory for tensor in held if (memory := self._memory(tensor)) is not None}
         return _Found(name, held, place, own, graph)
 
@@ -308,6 +325,16 @@ class _Census:
         if len(found.tensors) > 1:
             return f"{path} holds {len(found.tensors)} tensors ({amount}){at}: are all of them still needed?"
         return f"{path} is one tensor of {amount}{at}: work in chunks, of the batch or of the tokens, or del {path}"
+
+    def _advice_on_device(self) -> Iterator[str]:
+        memory = self.device_memory
+        if memory is not None and memory.is_fragmented:
+            size = _core.format_bytes
+            yield (
+                f"fragmentation: PyTorch has {size(memory.unallocated_bytes)} that are in no tensor, in pieces smaller "
+                f"than the {size(memory.requested_bytes)} asked for: PYTORCH_ALLOC_CONF=expandable_segments:True, or "
+                "lowtide.replay() around the loop"
+            )
 
     def _closing(self) -> Iterator[str]:
         step = "step, model=model, optimizer=optimizer, example=(batch,)"

@@ -44,6 +44,7 @@ class Packed:
             recording.begins,
             recording.ends,
             sizes,
+            alignment=recording.alignment,
             fixed=[max(offset, 0) for offset in first_offsets],
             algorithm=algorithm,
             steps=_WORK,
@@ -137,7 +138,7 @@ def _common_length(first: Sequence[int], second: Sequence[int]) -> int:
 def _longer_lives(first: _torch.Recording, second: _torch.Recording) -> _torch.Recording:
     ends = [max(a, b) for a, b in zip(first.ends, second.ends, strict=True)]
     stays = [a or b for a, b in zip(first.stays, second.stays, strict=True)]
-    return _torch.Recording(first.bytes, first.begins, ends, stays)
+    return _torch.Recording(first.bytes, first.begins, ends, stays, first.alignment)
 
 
 @dataclass
@@ -166,9 +167,13 @@ class Profiles:
             self._known.move_to_end(signature)
         return profile
 
-    def largest_of(self, kind: tuple[object, ...]) -> Packed | None:
+    def largest_of(self, signature: Signature, only_larger: bool) -> Packed | None:
         """The one with the largest arena among those that differ in the shapes of inputs only."""
-        alike = [profile.largest for signature, profile in self._known.items() if signature.kind == kind]
+        alike = [
+            profile.largest
+            for known, profile in self._known.items()
+            if known.kind == signature.kind and (signature.is_within(known) or not only_larger)
+        ]
         return max(alike, key=lambda packed: packed.arena_bytes, default=None)
 
     def wants(self, signature: Signature) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath, register_at_fork
@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils._pytree import tree_leaves
 
 from .. import _core, _torch
+from .._base.devices import CPU, numbered, why_not_planned
 from . import active as active_replay
 from .profiles import Packed, Profiles
 from .signature import Signature, signature_of
@@ -24,8 +26,9 @@ from .signature import Signature, signature_of
 
 @dataclass(frozen=True)
 class ReplayStats:
-    """What happened since a `lowtide.replay()` was entered. Requests are those of its thread."""
+    """What happened since a `lowtide.replay()` was entered. Requests are those of its thread, on one device."""
 
+    device: str = "cpu"
     iterations: int = 0  # that are over
     replayed: int = 0  # of these, the ones that had a profile
     hits: int = 0  # requests served from the arena
@@ -34,6 +37,7 @@ class ReplayStats:
     unplanned: int = 0  # requests of other iterations
     escaped: int = 0  # blocks of the arena that unexpectedly outlived their iteration
     other_threads: int = 0  # requests that other threads made
+    other_streams: int = 0  # requests on other streams than the arena's, or for a pool of their own: ordinary memory
     departed: int = 0  # iterations that went another way than any known one of their signature
     departed_at: str = ""  # the operator whose request was expected where the last of them did
     profiles: int = 0
@@ -52,10 +56,12 @@ class ReplayStats:
 
     def __str__(self) -> str:
         size = _core.format_bytes
+        where = "" if self.device == "cpu" else f" on {self.device}"
         lines = [
-            f"{self.iterations} iterations, {self.replayed} replayed; {self.profiles} profiles",
+            f"{self.iterations} iterations{where}, {self.replayed} replayed; {self.profiles} profiles",
             f"requests   {self.hits} from the arena, {self.outside} outside as planned, {self.misses} missed, "
-            f"{self.unplanned} before there was a profile, {self.other_threads} by other threads",
+            f"{self.unplanned} before there was a profile, {self.other_threads} by other threads"
+            + (f", {self.other_streams} on other streams" if self.other_streams else ""),
             f"arena      {size(self.arena_bytes)}; {size(self.peak_bytes)} alive at most, "
             f"{100 * self.fragmentation:.2f} % fragmentation; "
             f"a caching allocator would reserve {size(self.pooled_bytes)}",
@@ -78,7 +84,8 @@ class Replay:
         self._most_profiles = profiles
         self._spill = spill
         self._outer: Replay | None = None
-        self._native = _torch.eager_replay()
+        self._native: _torch.EagerIterations = _torch.eager_replay()
+        self._device = CPU
         self._profiles = Profiles(profiles)
         self._is_open = False
         self._last = ReplayStats()
@@ -88,7 +95,8 @@ class Replay:
     def __enter__(self) -> Replay:
         if self._is_open:
             raise RuntimeError("this replay is entered already; lowtide.replay() makes another one")
-        if not self._native.start():
+        cpu = _torch.eager_replay()
+        if not cpu.start():
             outer = active_replay.current
             self._outer = outer if outer is not None and outer._is_mine() else None
             if self._outer is None:
@@ -97,10 +105,11 @@ class Replay:
                 )
             return self
         try:
-            self._native.spill_to(self._spill)
+            cpu.spill_to(self._spill)
         except RuntimeError:
-            self._native.stop()
+            cpu.stop()
             raise
+        self._native, self._device, self._is_refused = cpu, CPU, False
         self._is_open = True
         active_replay.current = self
         self._thread = threading.get_ident()
@@ -170,7 +179,7 @@ class Replay:
             self._outer.begin(*inputs)
         elif self._is_mine():
             self._await_nothing()
-            self._begin_iteration(signature_of(self._ended_by, None, inputs))
+            self._begin_iteration(None, inputs)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -215,10 +224,13 @@ class Replay:
             }
             if largest.nanos is not None:
                 about["ordinary_nanos_per_request"], about["nanos_per_request"] = largest.nanos
+        on_device = self._device != CPU
         return ReplayStats(
             **self._totals,
             **about,
+            device=str(self._device),
             other_threads=self._native.requests_elsewhere,
+            other_streams=_torch.device_replay().requests_on_other_streams if on_device else 0,
             departed_at=self._departed_at,
             profiles=len(self._profiles),
             packing_seconds=self._profiles.seconds,
@@ -242,8 +254,10 @@ class Replay:
             self._boundary(optimizer)
 
     def _boundary(self, ended_by: object) -> None:
+        if self._is_capturing():
+            return
         if self._any_module is not None and ended_by is self._ended_by:
-            self._begin_iteration(signature_of(ended_by, None, ()))  # no module was called: it begins where one ends
+            self._begin_iteration(None, ())  # no module was called: it begins where one ends
             return
         self._ended_by = ended_by
         self._await_module()
@@ -258,15 +272,42 @@ class Replay:
             self._any_module = None
 
     def _before_module(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if not torch.compiler.is_compiling() and self._is_mine():
+        if not torch.compiler.is_compiling() and self._is_mine() and not self._is_capturing():
             self._await_nothing()
-            self._begin_iteration(signature_of(self._ended_by, module, (args, _keywords_of_call())))
+            self._begin_iteration(module, (args, _keywords_of_call()))
+
+    def _is_capturing(self) -> bool:
+        """Whether a CUDA graph is captured: nothing that a replay does at the ends of iterations may be in it."""
+        return self._device != CPU and torch.cuda.is_current_stream_capturing()
+
+    # -- where iterations run --------------------------------------------------------------------------------------
+
+    def _follow_to_device(self, module: torch.nn.Module | None, inputs: object) -> None:
+        """From the CPU to the device where the loop runs, before anything is recorded."""
+        if self._device != CPU or self._is_refused or self._totals["iterations"] > 1:
+            return
+        device = _device_of(module, inputs, self._ended_by)
+        if device is None or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            return
+        if refused := why_not_planned(device):
+            self._is_refused = True
+            warnings.warn(
+                f"lowtide.replay serves no requests on {device}, which use ordinary memory: {refused}", stacklevel=5
+            )
+            return
+        if self._spill:
+            warnings.warn(f"lowtide.replay: spill has no effect on {device}", stacklevel=5)
+        native = _torch.device_replay()
+        native.take_over(device)
+        self._native, self._device = native, device
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
-    def _begin_iteration(self, signature: Signature) -> None:
+    def _begin_iteration(self, module: torch.nn.Module | None, inputs: object) -> None:
         is_first = self._signature is None  # in which optimizers make their state
         ended, recording = self._signature, self._end_iteration()
+        self._follow_to_device(module, inputs)
+        signature = signature_of(self._ended_by, module, inputs, self._device)
         self._take_in_profiles()
         # Packed from here on, and used from the next iteration on: not from this one if packing happens to be quick.
         if ended is not None and recording is not None:
@@ -278,7 +319,8 @@ class Replay:
             self._served_by = profile.variants[0]
             scripts = profile.scripts
         else:
-            self._served_by = self._profiles.largest_of(signature.kind)
+            # On a device, what does not fit would come beside an arena that nobody uses.
+            self._served_by = self._profiles.largest_of(signature, only_larger=self._device != CPU)
             scripts = [self._served_by.script] if self._served_by is not None else []
         self._native.begin(scripts, smaller=profile is None, record=self._is_recording)
 
@@ -311,8 +353,9 @@ class Replay:
             )
             self._profiles.forget(collected)
             return
-        for packed in collected:
-            packed.measure_time()
+        if self._device == CPU:
+            for packed in collected:
+                packed.measure_time()
 
 
 def _forget_in_child() -> None:
@@ -321,6 +364,17 @@ def _forget_in_child() -> None:
 
 
 register_at_fork(after_in_child=_forget_in_child)
+
+
+def _device_of(module: torch.nn.Module | None, inputs: object, ended_by: object) -> torch.device | None:
+    """The device of parameters and inputs that is not the CPU; None if there is no such device."""
+    groups = ended_by.param_groups if isinstance(ended_by, Optimizer) else ()
+    trained: Iterable[Any] = (parameter for group in groups for parameter in group["params"])
+    called: Iterable[Any] = module.parameters() if module is not None else ()
+    for tensor in (*called, *tree_leaves(inputs), *trained):
+        if isinstance(tensor, torch.Tensor) and tensor.device.type not in ("cpu", "meta"):
+            return numbered(tensor.device)
+    return None
 
 
 def _keywords_of_call() -> dict[str, Any]:
@@ -346,7 +400,9 @@ def replay(*, profiles: int = 16, spill: str | PathLike[str] | None = None) -> R
     requests are packed on another thread, and later iterations get the packed addresses. An address is served only if
     nobody is there; all else is ordinary memory, and so is what outlives an iteration.
 
+    A loop on a GPU is served there, on the stream of its first iteration.
+
     At most so many `profiles` are kept. Where the first iterations may need more memory than there is, `spill` names a
-    folder on a disk: until there is a profile, large tensors are pages of a file there.
+    folder on a disk: until there is a profile, large tensors of the CPU are pages of a file there.
     """
     return Replay(profiles, fspath(spill) if spill is not None else "")

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     require_torch("selftest")
     import torch
 
-    from .._capture.devices import why_not_planned
+    from .._base.devices import why_not_planned
     from .checks import all_checks
 
     device = _device(options.device)

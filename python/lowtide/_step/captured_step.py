@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from .. import _core
+from .._base.devices import alignment_on
 from .._base.interrupts import signals_held
 from .._base.stopwatch import Elapsed, Stopwatch
 from .._capture.autocast_casts import Cast, cast_now
-from .._capture.devices import alignment_on
 from .._capture.recorder import Ref
 from .._capture.tape import Given, Own, Root, Tape, UpdateMark
 from .._guards.report import CaptureRecord

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _core, _torch
+from .._base.devices import alignment_on
 from .._base.pause import PAUSE
 from .._base.schemas import DEFAULT
-from .._capture.devices import alignment_on
 from .._capture.recorder import Ref
 from .._lower.lowering import CLONE, Lowered, is_random, optional_updates, reuses
 from .._lower.profile_rows import OpProfile

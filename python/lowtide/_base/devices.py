@@ -12,9 +12,16 @@ CPU = torch.device("cpu")
 _CUDA_ALIGNMENT = 512  # bytes: of every block that PyTorch's caching allocator gives
 
 
+def numbered(device: torch.device) -> torch.device:
+    """The same device, with its number: that of the current one if it has none."""
+    if device.type != "cuda" or device.index is not None:
+        return device
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 @functools.cache
 def why_not_planned(device: torch.device) -> str:
-    """Why a step on this device cannot be planned; "" if it can be, from now on."""
+    """Why memory on this device cannot be planned or counted; "" if it can be, from now on."""
     if device.type == "cpu":
         return ""
     if device.type != "cuda":
