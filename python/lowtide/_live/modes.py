@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
+from .._base.devices import CPU
 from .._base.engine_switches import SWITCH_NAMES, read_switches, set_switches
 from .._capture.autocast_casts import AUTOCAST_DEVICES, read_autocast
-from .._base.devices import CPU
 
 
 def read_modes_of_call() -> tuple[Hashable, ...]:
