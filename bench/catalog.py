@@ -137,6 +137,12 @@ CATALOG = (
         "4 minutes",
     ),
     Benchmark(
+        "fit_emulated",
+        "what `lowtide.fit` says that plain PyTorch reserves on an L4 with what its caching allocator does on a device "
+        "of that kind, emulated: the zoo's small models, or `--size paper` for full ones",
+        "4 minutes, on emulated CUDA (tests/emulated_cuda)",
+    ),
+    Benchmark(
         "adapt_table",
         "`lowtide.adapt` on batches of any length with a static plan for the longest, with DTR's rule and with "
         "checkpointing of every block, within budgets of 40, 60 and 80 %: seven tasks, time, measured peaks, "

@@ -7,8 +7,9 @@
 //   g                     ==========   ===================  ...
 //
 // Results have bytes of their own, and an op's workspace is there while it runs. Parameters, buffers and the state of
-// the optimizer stay for ever once they are made; gradients that the step makes, what it returns and what is kept are
-// let go when the next iteration begins. Requests go through the simulated allocator on the streams of their ops.
+// the optimizer stay for ever once they are made; gradients that the step makes are let go when the next iteration
+// begins. A loop's variables hold on: the next batch is made before the one before it is let go, and so is what the
+// step returns or keeps. Requests go through the simulated allocator on the streams of their ops.
 #pragma once
 
 #include <cstddef>

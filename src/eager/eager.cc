@@ -21,7 +21,11 @@ class EagerRun {
     for (std::size_t i = 0; i < graph.num_buffers(); ++i) {
       const BufferId id(i);
       const Buffer buffer = graph.buffer(id);
-      if (buffer.planned() ? buffer.kept : is_left_by_step(graph, buffer)) let_go_.push_back(id);
+      const bool is_gradient = buffer.role == Role::gradient;
+      if (buffer.planned() ? buffer.kept : is_left_by_step(graph, buffer)) {
+        (is_gradient ? zeroed_ : results_).push_back(id);
+      }
+      if (buffer.role == Role::input && !buffer.planned() && has_initial_content(graph, buffer)) batch_.push_back(id);
       if (buffer.planned() && !buffer.kept) last_uses.emplace_back(last_use(buffer).index(), id);
     }
     dying_ = Lists<BufferId>::group(graph.num_ops(), last_uses);
@@ -61,12 +65,27 @@ class EagerRun {
       if (!make(BufferId(i), 0)) return EagerStop{0, std::nullopt, *allocator_.out_of_memory()};
     }
     for (std::size_t iteration = 0; iteration < iterations; ++iteration) {
-      for (const BufferId buffer : let_go_) let_go(buffer);
+      if (iteration > 0 && !take_next_batch()) {
+        return EagerStop{iteration, std::nullopt, *allocator_.out_of_memory()};
+      }
+      for (const BufferId buffer : zeroed_) let_go(buffer);
+      const std::vector<RequestId> before = taken(results_);
       for (std::size_t i = 0; i < graph_.num_ops(); ++i) {
         if (!run_op(OpId(i))) return EagerStop{iteration, OpId(i), *allocator_.out_of_memory()};
       }
+      free_all(before);
     }
     return std::nullopt;
+  }
+
+  // The loop's variables have the batch before until they are given the next one.
+  bool take_next_batch() {
+    const std::vector<RequestId> before = taken(batch_);
+    for (const BufferId buffer : batch_) {
+      if (!make(buffer, 0)) return false;
+    }
+    free_all(before);
+    return true;
   }
 
   bool run_op(OpId id) {
@@ -94,11 +113,26 @@ class EagerRun {
     if (const auto held = std::exchange(held_[buffer.index()], std::nullopt)) (void)allocator_.free(*held);
   }
 
+  // What buffers hold, which then hold nothing.
+  std::vector<RequestId> taken(std::span<const BufferId> buffers) {
+    std::vector<RequestId> requests;
+    for (const BufferId buffer : buffers) {
+      if (const auto held = std::exchange(held_[buffer.index()], std::nullopt)) requests.push_back(*held);
+    }
+    return requests;
+  }
+
+  void free_all(std::span<const RequestId> requests) {
+    for (const RequestId request : requests) (void)allocator_.free(request);
+  }
+
   const Graph& graph_;
   CachingAllocator allocator_;
   std::vector<std::optional<RequestId>> held_;  // by buffer
   Lists<BufferId> dying_;                       // by op: what nothing uses after it
-  std::vector<BufferId> let_go_;                // when the next iteration begins
+  std::vector<BufferId> zeroed_;                // gradients, when the next iteration begins
+  std::vector<BufferId> results_;               // which the caller has until the next iteration's are there
+  std::vector<BufferId> batch_;
 };
 
 }  // namespace

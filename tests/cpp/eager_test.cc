@@ -79,8 +79,28 @@ TEST(Eager, WorkspacesAndWhatIsKept) {
   unwrap(builder.add_op({.name = "c", .workspace = Bytes(10 * kMiB)}));
   unwrap(builder.keep(kept));
   const EagerMemory memory = unwrap(run_eager(unwrap(std::move(builder).build())));
-  EXPECT_EQ(memory.allocator.requested.peak.count(), 50 * kMiB);
+  EXPECT_EQ(memory.allocator.requested.peak.count(), 60 * kMiB) << "what the iteration before has kept is still there";
   EXPECT_EQ(memory.allocator.requested.now.count(), 10 * kMiB);
+}
+
+// The next batch is made before the one before it is let go; only then are gradients zeroed.
+TEST(Eager, BatchesComeBeforeTheirTurn) {
+  GraphBuilder builder;
+  const BufferId batch = unwrap(builder.add_buffer(
+      {.size = Bytes(10 * kMiB), .residence = Residence::resident, .role = Role::input, .initial = true}));
+  const BufferId gradient = unwrap(builder.add_buffer(
+      {.size = Bytes(30 * kMiB), .residence = Residence::resident, .role = Role::gradient}));
+  unwrap(builder.add_op({.name = "f", .reads = {unwrap(builder.add_value(batch, "u8", {}))}, .writes = {gradient}}));
+  const Graph graph = unwrap(std::move(builder).build());
+  const EagerMemory once = unwrap(run_eager(graph, {.iterations = 1}));
+  EXPECT_EQ(once.allocator.requested.peak.count(), 40 * kMiB);
+  const EagerMemory twice = unwrap(run_eager(graph, {.iterations = 2}));
+  EXPECT_EQ(twice.allocator.requested.peak.count(), 50 * kMiB);
+  EXPECT_EQ(twice.allocator.requested.now.count(), 40 * kMiB);
+  const EagerMemory full = unwrap(run_eager(graph, {.capacity = Bytes(45 * kMiB), .iterations = 2}));
+  ASSERT_TRUE(full.stop);
+  EXPECT_EQ(full.stop->iteration, 1u);
+  EXPECT_FALSE(full.stop->op);
 }
 
 // A gradient that is added to is there from the beginning, and stays.

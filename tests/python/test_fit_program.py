@@ -94,7 +94,7 @@ def test_what_does_not_fit_has_an_exit_code(maker: Path, capsys: pytest.CaptureF
     [
         (["maker.py", "--device", "L4"], 2, "'maker.py' is not MODULE:FUNCTION"),
         (["maker.py:make"], 2, "the following arguments are required: --device"),
-        (["maker.py:make", "--device", "B200"], 2, "no device is called 'B200'"),
+        (["maker.py:make", "--device", "B300"], 2, "no device is called 'B300'"),
         (["maker.py:nothing", "--device", "L4"], 2, "maker.py has no function nothing"),
         (["absent.py:make", "--device", "L4"], 5, "FileNotFoundError: "),
         (["absent:make", "--device", "L4"], 5, "ModuleNotFoundError: No module named 'absent'"),

@@ -10,8 +10,9 @@ from bench.lib.graph_file import GraphFile
 from lowtide._capture.tape import capture_step
 from lowtide._guards.surroundings import Surroundings
 from lowtide._lower import rooflines
+from lowtide._lower.gpus import DEVICES, LAUNCH_NS, device_named
 from lowtide._lower.lowering import lower
-from lowtide._lower.rooflines import DEVICES, LAUNCH_NS, bytes_moved, operations, time_ns
+from lowtide._lower.rooflines import bytes_moved, operations, time_ns
 from step_models import MODELS, OPTIMIZERS, plain_step
 
 A100 = DEVICES["A100"]
@@ -161,7 +162,19 @@ def test_only_times_differ(model):
     assert sum(l4) > sum(a100)
 
 
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("a100", "A100"), ("A100-80GB", "A100"), ("NVIDIA A100-SXM4-80GB", "A100"), ("a100-40gb", "A100-40"),
+        ("h100", "H100"), ("H100 80GB", "H100"), ("4090", "RTX 4090"), ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("rtx_3090", "RTX 3090"), ("Tesla T4", "T4"), ("AMD Instinct MI300X", "MI300X"), ("l4", "L4"),
+    ],
+)  # fmt: skip
+def test_devices_go_by_the_names_that_users_type(said, name):
+    assert device_named(said) is DEVICES[name]
+
+
 def test_an_unknown_device_is_refused_with_those_there_are():
     model = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match=r"no device is called 'B200'; there are A100, A100-40, H100, L4"):
-        lowtide.capture(lambda x: model(x), model=model, example=(torch.randn(1, 2),), device="B200")
+    with pytest.raises(ValueError, match=r"no device is called 'B300'; there are A100, A100-40, H100, H200, B200, L4"):
+        lowtide.capture(lambda x: model(x), model=model, example=(torch.randn(1, 2),), device="B300")

@@ -84,4 +84,6 @@ def test_it_counts_in_eager_steps(make: str, groups: int, wanted: int) -> None:
         step(x)
     gradients = 2 * x.nbytes
     assert used.peak_bytes == pytest.approx(gradients + wanted * x.nbytes, abs=1024)
-    assert report.plain.live_bytes == pytest.approx(report.planned.resident_bytes + used.peak_bytes, abs=1024)
+    next_batch = gradients + x.nbytes  # it comes before gradients are zeroed
+    most = max(used.peak_bytes, next_batch)
+    assert report.plain.live_bytes == pytest.approx(report.planned.resident_bytes + most, abs=1024)

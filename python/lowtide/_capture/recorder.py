@@ -8,9 +8,11 @@ steals a gradient, who clones it) are those that eager would have made.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +37,7 @@ from .random_watch import RandomWatch
 
 LIFT = torch.ops.aten.lift_fresh.default
 ITEM = torch.ops.aten._local_scalar_dense.default
+_ADD = torch.ops.aten.add.Tensor
 _GIVES_LENGTHS = torch.ops.aten._scaled_dot_product_flash_attention.default  # of its arguments, beside tensors
 _PURE_NAMESPACES = frozenset({"aten", "prims"})  # what their operators do is in their schemas and tags
 _COLLECTIVES = frozenset({"c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor",
@@ -77,6 +80,7 @@ class Call:
     backward: bool = False  # autograd asked for it
     region: int = 0  # which stretch that is to run again it belongs to; 0: none
     repeats: bool = False  # does again what another call did: its results are those
+    may_add_in_place: bool = False  # autograd adds a gradient: of plain tensors, in place if nothing else has the first
 
 
 @dataclass(slots=True)
@@ -99,10 +103,20 @@ class Recording:
     calls: list[Call] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # buffers whose content is never to be made again
     same: dict[int, int] = field(default_factory=dict)  # buffers of calls that repeat others, and those of the others
+    updates: int = 0  # how often optimizers have stepped by now
+    tensors: Counter[int] = field(default_factory=Counter)  # how many there are of each buffer
+    ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # by buffer: calls and updates before it was gone
 
     def known(self, buffer: int) -> int:
         """The buffer, or the one in which its content was made first."""
         return self.same.get(buffer, buffer)
+
+
+def _note_end(recording: Recording, buffer: int, _tensor: Any) -> None:
+    """One tensor of the buffer is gone."""
+    recording.tensors[buffer] -= 1
+    if not recording.tensors[buffer]:
+        recording.ends[buffer] = len(recording.calls), recording.updates
 
 
 def why_not_plain(tensor: torch.Tensor) -> str:
@@ -360,6 +374,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if layouts.knows(func):
             out = self._laid_out(out, layouts.of(func, positional(func, refs, kwrefs)))
         self._append(func, refs, kwrefs, out)
+        if func is _ADD and isinstance(args[0], torch.Tensor):
+            self.recording.calls[-1].may_add_in_place = _is_of_autograd() and not args[0]._is_view()
         return out
 
     def _laid_out(self, out: Any, strides: dict[int, tuple[int, ...]]) -> Any:
@@ -378,9 +394,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results: list[Ref | None] = []
         for leaf in _flat(out) if func._schema.returns else ():
             if isinstance(leaf, torch.Tensor):
-                results.append(self._window(leaf))
+                window = self._window(leaf)
+                results.append(window)
                 if id(leaf) not in self._root_fakes:
-                    self.made.append((weakref.ref(leaf), len(self.recording.calls)))
+                    self.recording.tensors[window.buffer] += 1
+                    gone = partial(_note_end, self.recording, window.buffer)
+                    self.made.append((weakref.ref(leaf, gone), len(self.recording.calls)))
             elif leaf is None or func is _GIVES_LENGTHS:
                 results.append(None)
             else:
@@ -417,6 +436,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Its node has the last number that was given out; calls that follow without a node have the same.
             self._forward_where.setdefault(torch.autograd._get_sequence_nr() - 1, where)
         return where
+
+
+def _is_of_autograd() -> bool:
+    """Whether autograd itself makes a call, not a `torch.autograd.Function`, and nothing is differentiated again."""
+    node = torch._C._current_autograd_node()
+    is_own = node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction)
+    return is_own and not torch.is_grad_enabled()
 
 
 def _flat(tree: Any) -> Iterator[Any]:

@@ -483,6 +483,7 @@ class Capture:
         }
         position = len(self.recorder.recording.calls)
         self.updates.append(UpdateMark(position, index, gradients, groups, self.recorder.where()))
+        self.recorder.recording.updates += 1
         if is_stock(optimizer):
             return None
         return Sealed(

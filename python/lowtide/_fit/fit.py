@@ -14,12 +14,12 @@ from .. import _core
 from .._base.blocks import find_blocks
 from .._capture import weightless
 from .._lower.capture import optimizers_of
-from .._lower.rooflines import Device, device_named
+from .._lower.gpus import Device, device_named
 from .inputs import Inputs
 from .question import Question
 from .report import CPU, SOME_DEVICE, FitReport
 
-RESERVE = "1GiB"  # the CUDA context and its modules (about half of it), and workspaces of cuBLAS and cuDNN
+RESERVE = "1GiB"  # the CUDA context and its modules (about half of it), and workspaces of cuDNN
 SLOWDOWN = 0.1
 _MADE = ("function", "model", "optimizer", "example", "batch", "length")
 
@@ -48,10 +48,11 @@ def fit(
         print(report)
         report.fits, report.plain.reserved_bytes, report.planned.total_bytes, report.largest_batch
 
-    The step does not run. `device` is one of "A100" (80 GiB), "A100-40", "H100" and "L4", or bytes (24 * 2**30,
-    "24GiB"), for which no times are stated, and operators are those of a CPU; for these nothing is computed. For "cpu",
-    which is this machine with all its memory, each operator that the cache of profiles does not know is run alone, on
-    scratch tensors, as `compile` does: its workspace counts, and its time. Nothing larger is sought there.
+    The step does not run. `device` is a GPU by its name, in any usual spelling: "A100" (80 GiB), "A100-40", "H100",
+    "H200", "B200", "L4", "A10", "T4", "RTX 3090", "RTX 4090" or "MI300X". Or it is bytes (24 * 2**30, "24GiB"), for
+    which no times are stated, and operators are those of a CPU; for these nothing is computed. For "cpu", which is this
+    machine with all its memory, each operator that the cache of profiles does not know is run alone, on scratch
+    tensors, as `compile` does: its workspace counts, and its time. Nothing larger is sought there.
 
     `example` is the tuple of the function's arguments, real or fake, or a function that gives one for a batch; then
     `batch` says which one is asked for. In a tuple, the batch is what all tensors have in `batch_dim`. With a `length`
@@ -60,11 +61,12 @@ def fit(
     without arguments, it returns a dict of "function", "model", "optimizer", "example" and, if wanted, "batch" and
     "length", and is called where nothing takes memory.
 
-    `reserve` is set aside for what no graph has: the CUDA context, and workspaces of cuBLAS and cuDNN. `allocator` has
-    PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF. Plans are made with `keep_grads`, as `compile` takes it, but
-    False unless it is said: the report names it. The largest batch is sought in plain PyTorch, as planned, and with
-    operators that run again for as long as the step takes at most the share `slowdown` longer; and so is the largest
-    length, at the batch that is asked for. What cannot be captured does not fit.
+    `reserve` is set aside for what no graph has: the CUDA context, and workspaces of cuDNN. Those of cuBLAS are counted
+    on a GPU with a name. `allocator` has PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF. Plans are made with
+    `keep_grads`, as `compile` takes it, but False unless it is said: the report names it. The largest batch is sought
+    in plain PyTorch, as planned, and with operators that run again for as long as the step takes at most the share
+    `slowdown` longer; and so is the largest length, at the batch that is asked for. What cannot be captured does not
+    fit.
     """
     if model is None:
         with weightless.building():
@@ -99,6 +101,7 @@ def fit(
             batch=inputs.asked.batch,
             length=inputs.asked.length,
             keep_grads=keep_grads,
+            workspace_bytes=question.workspaces(),
             plain=question.plain(),
             planned=planned,
             budget=None if planned.fits else question.within_budget(),
@@ -151,10 +154,10 @@ def _read_device(device: str | int) -> tuple[int, Device | None]:
     """Its memory; and whose times operators have, if it is one that is known."""
     if not isinstance(device, str):
         return _read_bytes("device", device), None
-    if device[:1].isdigit():
-        return _read_bytes("device", device), None
     try:
         known = device_named(device)
     except ValueError as error:
+        if device[:1].isdigit():
+            return _read_bytes("device", device), None
         raise ValueError(f"{error}, and cpu; or give its memory as bytes: 24GiB") from None
     return known.memory_bytes, known

@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", metavar="MODULE:FUNCTION", help="what makes the step; MODULE may be a file")
-    parser.add_argument("--device", required=True, help="A100, A100-40, H100 or L4, or its memory: 24GiB; or cpu")
+    parser.add_argument("--device", required=True, help="its name, such as A100, 4090 or L4; its memory: 24GiB; or cpu")
     parser.add_argument("--batch", type=_size, metavar="N", help="the batch that is asked for")
     parser.add_argument(
         "--length", type=_size, metavar="N", help="the length that is asked for, if the example has one"

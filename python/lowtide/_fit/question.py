@@ -13,17 +13,19 @@ import torch
 
 from .. import _core
 from .._capture import weightless
-from .._lower.capture import capture_both
+from .._lower.capture import Captured, capture_both
 from .._lower.gpu_operators import gpu_operators
-from .._lower.rooflines import DEVICES, Device
+from .._lower.gpus import DEVICES, Device
 from .._plan import plan
 from ..errors import CaptureError, InfeasibleError
 from .inputs import Inputs, Size
 from .largest import LIMIT, largest_that_fits
 from .report import EXPANDABLE, Infeasible, Largest, Plain, Planned
 
-_NOT_IN_THE_GRAPH = (
-    "the CUDA context and the workspaces of cuBLAS and cuDNN are not in the graph: the reserve is for them"
+_NOT_IN_THE_GRAPH = "the CUDA context and the workspaces of cuDNN are not in the graph: the reserve is for them"
+_NO_LIBRARIES = "the CUDA context and the workspaces of cuBLAS and cuDNN are not in the graph: the reserve is for them"
+_INLINE_ECC = (
+    "error correction (ECC), which is on by default on this device, takes 1/16 of its memory: {} that are not there"
 )
 _BESIDE_THE_STEP = "Python, PyTorch's libraries and other programs are not in the graph: the reserve is for them"
 _OPERATORS_RUN_HERE = (
@@ -32,7 +34,7 @@ _OPERATORS_RUN_HERE = (
 )
 _OPERATORS_OF_GPU = (
     "attention, dropout and optimizers are those that PyTorch takes on a GPU, where by default all parameters are "
-    "updated at once; other operators are those of a CPU"
+    "updated at once; other operators are those of a CPU, with what they are known to request inside on a GPU"
 )
 _OPERATORS_OF_CPU = (
     "operators are those of a CPU, and parameters are updated one by one; on a GPU some operators differ (fused "
@@ -75,14 +77,15 @@ class Question:
         # Some times are needed to tell cheap operators from dear ones.
         weighed_on = None if is_here else device or DEVICES["A100"]
 
-        def capture(size: Size) -> tuple[_core.Graph, _core.Graph]:
+        def capture(size: Size) -> Captured:
             taken = gpu_operators(optimizers, device) if device and self._as_on_gpu else nullcontext()
             with taken, weightless.CudaMeansCpu(), weightless.autocasts_noted(self._autocasts):
                 arguments = inputs.at(size)
-                return capture_both(function, model, optimizers, arguments, weighed_on, keep_grads=keep_grads)
+                gpu = device if self._as_on_gpu else None
+                return capture_both(function, model, optimizers, arguments, weighed_on, keep_grads=keep_grads, gpu=gpu)
 
         @cache
-        def graphs(size: Size) -> tuple[_core.Graph, _core.Graph]:
+        def graphs(size: Size) -> Captured:
             try:
                 try:
                     both = capture(size)
@@ -98,7 +101,7 @@ class Question:
 
         @cache
         def unhurried(size: Size) -> _core.Plan:
-            return plan(graphs(size)[1])
+            return plan(graphs(size).planned)
 
         self._graphs, self._plan = graphs, unhurried
 
@@ -106,9 +109,16 @@ class Question:
         """What the figures mean, and what they leave out."""
         if self._is_here:
             return _BESIDE_THE_STEP, _OPERATORS_RUN_HERE
-        roofline = [_ROOFLINE] if self._device else []
+        libraries = _NOT_IN_THE_GRAPH if self._as_on_gpu else _NO_LIBRARIES
         autocast = [_NO_AUTOCAST] if "cuda" in self._autocasts else []
-        return _NOT_IN_THE_GRAPH, self._operators(), _NO_RUNS_ON_GPU, *roofline, *autocast
+        return libraries, self._operators(), _NO_RUNS_ON_GPU, *self._of_device(), *autocast
+
+    def _of_device(self) -> Iterator[str]:
+        if self._device is None:
+            return
+        yield _ROOFLINE
+        if self._device.has_inline_ecc:
+            yield _INLINE_ECC.format(_core.format_bytes(self._device.memory_bytes // 16))
 
     def _operators(self) -> str:
         """Whose operators were captured; if not a GPU's although one is meant, why not."""
@@ -121,7 +131,7 @@ class Question:
 
     def plain(self) -> Plain:
         """The step in plain PyTorch."""
-        graph = self._graphs(self._asked)[0]
+        graph = self._graphs(self._asked).plain
         free = _core.run_eager(graph, self._allocator)
         if self._is_here:
             live = free.peak_live_bytes
@@ -143,6 +153,10 @@ class Question:
             fits_expandable=_core.run_eager(graph, EXPANDABLE, self._usable).fits,
         )
 
+    def workspaces(self) -> tuple[int, ...]:
+        """Bytes of each workspace that libraries hold."""
+        return self._graphs(self._asked).workspaces
+
     def planned(self) -> Planned:
         """The step as it is planned, every operator once."""
         return self._described(self._plan(self._asked))
@@ -150,7 +164,7 @@ class Question:
     def within_budget(self) -> Planned | Infeasible:
         """The step with operators that run again, so that it fits."""
         try:
-            return self._described(plan(self._graphs(self._asked)[1], memory_budget=self._usable))
+            return self._described(plan(self._graphs(self._asked).planned, memory_budget=self._usable))
         except InfeasibleError as error:
             return Infeasible(error.bound_bytes)
 
@@ -201,7 +215,7 @@ class Question:
         return Largest(step * plain, step * planned, step * budget, slowdown, step, limit, len(captured), why)
 
     def _probe_plain(self, size: Size) -> tuple[bool, int]:
-        graph = self._graphs(size)[0]
+        graph = self._graphs(size).plain
         fits = _core.run_eager(graph, self._allocator, self._usable).fits
         return fits, _core.run_eager(graph, self._allocator).peak_reserved_bytes
 
@@ -211,7 +225,7 @@ class Question:
 
     def _probe_budget(self, size: Size, slowdown: float) -> tuple[bool, int]:
         allowed = self._plan(size).time_ns * (1 + slowdown)
-        needed = _total(plan(self._graphs(size)[1], latency_budget=allowed / 1e6))
+        needed = _total(plan(self._graphs(size).planned, latency_budget=allowed / 1e6))
         return needed <= self._usable, needed
 
 

@@ -80,6 +80,7 @@ class FitReport:
     batch: int | None
     length: int | None
     keep_grads: bool
+    workspace_bytes: tuple[int, ...]  # of cuBLAS, in the figures of PyTorch and of plans
     plain: Plain
     planned: Planned
     budget: Planned | Infeasible | None  # none: the plan fits as it is
@@ -130,6 +131,10 @@ class FitReport:
             )
         if plain.stopped_at is not None:
             yield f"           full at {plain.stopped_at}"
+        if self.workspace_bytes:
+            each = " and ".join(map(_size, dict.fromkeys(self.workspace_bytes)))
+            total = f"{_size(sum(self.workspace_bytes))} in {len(self.workspace_bytes)} workspaces of {each}"
+            yield f"BLAS       {total}, which the other figures include"
         yield f"planned    {_verdict(planned.fits)}: {_parts(planned)}{self._option()}"
         if isinstance(budget, Infeasible):
             yield f"budget     does not fit: no plan was found below {_size(budget.bound_bytes)}"

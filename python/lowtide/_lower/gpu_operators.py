@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._guards import active_fake_mode
 from torch.nn import functional
 
-from .rooflines import Device
+from .gpus import Device
 
 _aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)

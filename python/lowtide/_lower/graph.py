@@ -181,10 +181,7 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
 
     for operator, profile in zip(lowered.operators, profiles, strict=True):
         reads = [value(ref) for ref in dict.fromkeys([*operator.reads(), *operator.held])]
-        new = [
-            ref.buffer for ref, made in zip(operator.results, operator.made, strict=True) if made and ref is not None
-        ]
-        writes = [*operator.writes, *new]
+        writes = [*operator.writes, *(ref.buffer for ref in operator.new_results())]
         op = builder.op(
             str(operator.target),
             reads,

@@ -8,7 +8,7 @@ the arena).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -72,6 +72,10 @@ class Operator:
         """The windows it reads, those that it writes in place included."""
         return refs_in(self.arguments)
 
+    def new_results(self) -> Iterator[Ref]:
+        """The first windows on buffers that it makes."""
+        return (ref for ref, new in zip(self.results, self.made, strict=True) if new and ref is not None)
+
 
 @dataclass(slots=True)
 class Lowered:
@@ -99,14 +103,17 @@ class Lowered:
             self.buffers[buffer].kind = "aside"
 
 
-def lower(tape: Tape, runs: dict[int, TwinRun], *, as_eager: bool = False) -> Lowered:
+def lower(
+    tape: Tape, runs: dict[int, TwinRun], *, as_eager: bool = False, model_tensors: Iterable[str] = ()
+) -> Lowered:
     """Composes `tape` with this step's update rules, the `runs` by optimizer.
 
-    An optimizer without a run updates after the program, eagerly: its gradients become outputs. With `as_eager` updates
-    are as the optimizer itself would make them, to see what that holds: rules of list operators (`_foreach_...`) update
-    all parameters in step, not one after the other, and variables hold what they do.
+    An optimizer without a run updates after the program, eagerly: its gradients become outputs. With `as_eager` all is
+    as plain PyTorch would make and hold it: rules of list operators (`_foreach_...`) update all parameters in step, not
+    one after the other, variables and autograd hold what they do, and what a checkpoint computes again is new memory.
+    Tensors of the model that are named come first, whether the step uses them or not.
     """
-    return _Lowering(tape, runs, as_eager).result()
+    return _Lowering(tape, runs, as_eager).result(model_tensors)
 
 
 def numbers_of(runs: dict[int, TwinRun]) -> list[int | float]:
@@ -146,8 +153,11 @@ class _Lowering:
         }
         self.hyper_of: dict[StateRoot, int] = {}
         self.known: set[int] = set()  # buffers that hold something already
+        self.operators_after_call: list[int] = []  # how many there are then
+        self.operators_after_update: list[int] = []
 
-    def result(self) -> Lowered:
+    def result(self, model_tensors: Iterable[str]) -> Lowered:
+        self._add_model_tensors(model_tensors)
         marks: dict[int, list[UpdateMark]] = {}
         for mark in self.tape.updates:
             marks.setdefault(mark.position, []).append(mark)
@@ -157,12 +167,17 @@ class _Lowering:
         for position, call in enumerate(self.tape.recording.calls):
             self._add_pauses(pauses.get(position, ()))
             self._add_updates(marks.get(position, ()))
-            if not call.repeats:
+            if self.as_eager and call.may_add_in_place:
+                self._accumulate_in_place(call, position)
+            if self.as_eager or not call.repeats:
                 self._add_call(call, self._tape_window, call.where, self._tape_number)
+            self.operators_after_call.append(len(self.lowered.operators))
         self._add_pauses(pauses.get(len(self.tape.recording.calls), ()))
         self._add_updates(marks.get(len(self.tape.recording.calls), ()))
         self._order_around_pauses()
         self._keep_what_is_left_behind()
+        if self.as_eager:
+            self._hold_as_variables_do()
         self._choose_device()
         known = map(self.tape.recording.known, self.tape.recording.kept)
         self.lowered.kept = {self.buffer_of[recorded] for recorded in known if recorded in self.buffer_of}
@@ -188,8 +203,19 @@ class _Lowering:
             self.known.add(index)
         return index
 
+    def _add_model_tensors(self, names: Iterable[str]) -> None:
+        lies_in = {
+            root.key: recorded
+            for recorded, roots in self.tape.roots.items()
+            for root in roots
+            if root.kind in ("parameter", "buffer")
+        }
+        for name in names:
+            if name in lies_in:
+                self._tape_buffer(lies_in[name])
+
     def _tape_buffer(self, recorded: int) -> int:
-        recorded = self.tape.recording.known(recorded)
+        recorded = recorded if self.as_eager else self.tape.recording.known(recorded)
         index = self.buffer_of.get(recorded)
         if index is None:
             source = self.tape.recording.buffers[recorded]
@@ -266,6 +292,25 @@ class _Lowering:
         index = self._new_buffer(Buffer(nbytes, "bound", "constant", "constant", root, tensor.device))
         return Ref(index, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0, tensor.device)
 
+    def _accumulate_in_place(self, call: Call, position: int) -> None:
+        """Autograd adds to a gradient in place if it has the last reference to it: if it is gone after the call."""
+        old, total = call.args[0], call.results[0]
+        ends_here = self.tape.recording.ends.get(old.buffer, (0, 0))[0] == position + 1
+        if ends_here and total is not None and total.sizes == old.sizes and _is_dense(old):
+            self.buffer_of[total.buffer] = self._tape_buffer(old.buffer)
+
+    def _hold_as_variables_do(self) -> None:
+        """What variables and autograd hold beyond the last use, the last operator before its end holds."""
+        for recorded, (calls, updates) in self.tape.recording.ends.items():
+            index = self.buffer_of.get(recorded)
+            before = (*self.operators_after_call[calls - 1 : calls], *self.operators_after_update[:updates])
+            through = max(before, default=0)
+            if index is None or not through or self.lowered.buffers[index].kind != "planned":
+                continue
+            last = self.lowered.operators[through - 1]
+            if all(ref.buffer != index for ref in last.new_results()):
+                last.held.append(Ref(index, torch.uint8, (self.lowered.buffers[index].nbytes,), (1,), 0))
+
     # -- pauses ----------------------------------------------------------------------------------------------------
 
     def _add_pauses(self, marks: Sequence[PauseMark]) -> None:
@@ -308,6 +353,7 @@ class _Lowering:
         for mark in marks:
             run = self.runs.get(mark.optimizer)
             if run is None:
+                self.operators_after_update.append(len(self.lowered.operators))
                 continue
             begin = len(self.lowered.operators)
             before: _LeftOver | None = None
@@ -323,6 +369,7 @@ class _Lowering:
                     before = self._hold_over(before, mark.groups[name], calls, *run.held_over(parameter))
             if self.as_eager:
                 self._bring_lists_together(begin)
+            self.operators_after_update.append(len(self.lowered.operators))
 
     def _hold_over(
         self,
@@ -346,16 +393,18 @@ class _Lowering:
         return _LeftOver(group, rule, [(ref, last) for ref, last in made if ref is not None])
 
     def _bring_lists_together(self, begin: int) -> None:
-        """From `begin` on: first the rules without lists, then the first call of every other rule, then the second."""
+        """From `begin` on: new state, and rules without lists; the first call of every other rule; the second."""
         operators = self.lowered.operators[begin:]
         names = [self.lowered.updates[begin + index] for index in range(len(operators))]
         pairs = list(zip(operators, names, strict=True))
         of_lists = {name for operator, name in pairs if operator.target._schema.name.startswith("aten::_foreach_")}
+        new_state = {ref.buffer for *_, ref in self.lowered.new_state}
         calls = dict.fromkeys(names, -1)
         turns: list[int] = []
-        for name in names:
-            calls[name] += name in of_lists
-            turns.append(calls[name])
+        for operator, name in pairs:
+            makes_state = any(ref.buffer in new_state for ref in operator.new_results())
+            calls[name] += name in of_lists and not makes_state
+            turns.append(-1 if makes_state else calls[name])
         order = sorted(range(len(operators)), key=turns.__getitem__)
         self.lowered.operators[begin:] = [operators[index] for index in order]
         self.lowered.updates.update({begin + place: names[index] for place, index in enumerate(order)})
@@ -475,6 +524,16 @@ def reuses(operator: Operator, buffers: Sequence[Buffer]) -> Iterator[tuple[int,
             and len(alone) == candidates.count(source)
         ):
             yield source.buffer, result.buffer
+
+
+def _is_dense(ref: Ref) -> bool:
+    """Whether its elements lie side by side, in any order, each once."""
+    end = 1
+    for stride, size in sorted(zip(ref.strides, ref.sizes, strict=True)):
+        if size != 1 and stride != end:
+            return False
+        end *= size
+    return True
 
 
 def _fills(ref: Ref, buffer: Buffer) -> bool:

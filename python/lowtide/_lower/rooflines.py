@@ -10,8 +10,7 @@ PyTorch's own table of formulas (`torch.utils.flop_counter`), by shapes alone; w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,60 +19,10 @@ from torch.utils.flop_counter import flop_registry
 from .. import _core
 from .._base.schemas import DEFAULT
 from .._capture.recorder import Ref, refs_in
+from .gpus import Device
 from .lowering import Operator
 
-GIB = 2**30
-GIGA = 10**9
-LAUNCH_NS = 4000  # assumed, not measured: what it takes to hand one kernel to the device, and the device to begin
-
 _aten = torch.ops.aten
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """What a device's maker says it can do: dense, without sparsity."""
-
-    name: str
-    memory_bytes: int
-    bytes_per_second: int
-    operations_per_second: Mapping[str, int]  # by dtype; float32 without tensor cores, tf32 with
-    capability: tuple[int, int]  # of CUDA: which kernels there are
-    launch_ns: int = LAUNCH_NS
-
-
-_AMPERE = {"float32": 19_500 * GIGA, "tf32": 156_000 * GIGA, "bfloat16": 312_000 * GIGA, "float16": 312_000 * GIGA}
-
-# NVIDIA's data sheets: A100 80GB and 40GB SXM (2021), H100 SXM (2023), L4 (2023). Those of H100 and L4 give the peaks
-# of tensor cores with sparsity, which are twice those here.
-DEVICES = {
-    device.name: device
-    for device in (
-        Device("A100", 80 * GIB, 2_039 * GIGA, _AMPERE, (8, 0)),
-        Device("A100-40", 40 * GIB, 1_555 * GIGA, _AMPERE, (8, 0)),
-        Device(
-            "H100",
-            80 * GIB,
-            3_350 * GIGA,
-            {"float32": 67_000 * GIGA, "tf32": 494_500 * GIGA, "bfloat16": 989_500 * GIGA, "float16": 989_500 * GIGA},
-            (9, 0),
-        ),
-        Device(
-            "L4",
-            24 * GIB,
-            300 * GIGA,
-            {"float32": 30_300 * GIGA, "tf32": 60_000 * GIGA, "bfloat16": 121_000 * GIGA, "float16": 121_000 * GIGA},
-            (8, 9),
-        ),
-    )
-}
-
-
-def device_named(name: str) -> Device:
-    """The device of that name, in capitals or not; `ValueError` if there is none."""
-    device = DEVICES.get(name.upper())
-    if device is None:
-        raise ValueError(f"no device is called {name!r}; there are {', '.join(DEVICES)}")
-    return device
 
 
 def time_ns(operator: Operator, device: Device) -> int:
@@ -105,7 +54,7 @@ def bytes_moved(operator: Operator) -> int:
     if row.moves_no_bytes:
         return 0
     read = dict.fromkeys(operator.reads())
-    made = [ref for ref, new in zip(operator.results, operator.made, strict=True) if ref is not None and new]
+    made = list(operator.new_results())
     written = [ref for ref in read if ref.buffer in operator.writes] + list(dict.fromkeys(made))
     moved = {ref: _bytes(ref) for ref in read}
     if row.reads_what_it_picks:
