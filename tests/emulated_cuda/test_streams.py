@@ -162,8 +162,9 @@ def test_a_pageable_source_may_change_at_once(every_order):
     assert torch.equal(x.cpu(), a)
 
 
-def test_memory_comes_back_after_record_stream(late):
+def test_memory_comes_back_after_record_stream(late, bytes_stay):
     """The allocator polls its events. Memory that a side stream used is free again once that has run."""
+    torch.cuda.empty_cache()
     main, side = sides()
     x = torch.rand(N, device="cuda")
     side.wait_stream(main)

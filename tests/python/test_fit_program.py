@@ -137,7 +137,7 @@ def test_the_lowtide_program_finds_it(maker: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(script.parent), PATH])
     done = run("fit", "maker.py:make", "--device", "L4", "--one-size", cwd=tmp_path, path=path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("device     L4: 24.00 GiB, of which 1.00 GiB set aside, batch 32\nPyTorch    fits: ")
+    assert done.stdout.startswith("device     L4: 22.50 GiB, of which 1.00 GiB set aside, batch 32\nPyTorch    fits: ")
     assert re.search(r"^  fit +Say whether a training step fits", run("--help", cwd=tmp_path).stdout, re.MULTILINE)
     assert run("fit", "--help", cwd=tmp_path, path=path).stdout.startswith("usage: lowtide fit ")
 

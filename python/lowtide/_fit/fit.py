@@ -160,4 +160,4 @@ def _read_device(device: str | int) -> tuple[int, Device | None]:
         if device[:1].isdigit():
             return _read_bytes("device", device), None
         raise ValueError(f"{error}, and cpu; or give its memory as bytes: 24GiB") from None
-    return known.memory_bytes, known
+    return known.memory_bytes - known.ecc_bytes, known

@@ -25,7 +25,7 @@ from .report import EXPANDABLE, Infeasible, Largest, Plain, Planned
 _NOT_IN_THE_GRAPH = "the CUDA context and the workspaces of cuDNN are not in the graph: the reserve is for them"
 _NO_LIBRARIES = "the CUDA context and the workspaces of cuBLAS and cuDNN are not in the graph: the reserve is for them"
 _INLINE_ECC = (
-    "error correction (ECC), which is on by default on this device, takes 1/16 of its memory: {} that are not there"
+    "error correction (ECC), which is on by default on this device, takes {} of its memory; the budget is without them"
 )
 _BESIDE_THE_STEP = "Python, PyTorch's libraries and other programs are not in the graph: the reserve is for them"
 _OPERATORS_RUN_HERE = (
@@ -117,8 +117,8 @@ class Question:
         if self._device is None:
             return
         yield _ROOFLINE
-        if self._device.has_inline_ecc:
-            yield _INLINE_ECC.format(_core.format_bytes(self._device.memory_bytes // 16))
+        if self._device.ecc_bytes:
+            yield _INLINE_ECC.format(_core.format_bytes(self._device.ecc_bytes))
 
     def _operators(self) -> str:
         """Whose operators were captured; if not a GPU's although one is meant, why not."""

@@ -23,8 +23,13 @@ class Device:
     multiprocessors: int
     threads_per_multiprocessor: int
     warp: int = 32  # threads; 64 on AMD's
-    has_inline_ecc: bool = False  # error correction lies in the memory itself, and takes 1/16 of it where it is on
+    has_inline_ecc: bool = False  # error correction lies in the memory itself, and is on unless somebody turns it off
     launch_ns: int = LAUNCH_NS
+
+    @property
+    def ecc_bytes(self) -> int:
+        """What error correction takes of its memory."""
+        return self.memory_bytes // 16 if self.has_inline_ecc else 0
 
     @property
     def is_amd(self) -> bool:
