@@ -88,8 +88,8 @@ TEST(Eager, BatchesComeBeforeTheirTurn) {
   GraphBuilder builder;
   const BufferId batch = unwrap(builder.add_buffer(
       {.size = Bytes(10 * kMiB), .residence = Residence::resident, .role = Role::input, .initial = true}));
-  const BufferId gradient = unwrap(builder.add_buffer(
-      {.size = Bytes(30 * kMiB), .residence = Residence::resident, .role = Role::gradient}));
+  const BufferId gradient =
+      unwrap(builder.add_buffer({.size = Bytes(30 * kMiB), .residence = Residence::resident, .role = Role::gradient}));
   unwrap(builder.add_op({.name = "f", .reads = {unwrap(builder.add_value(batch, "u8", {}))}, .writes = {gradient}}));
   const Graph graph = unwrap(std::move(builder).build());
   const EagerMemory once = unwrap(run_eager(graph, {.iterations = 1}));

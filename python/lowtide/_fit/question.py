@@ -44,7 +44,7 @@ _NO_AUTOCAST = (
     'torch.autocast("cuda") has no effect here, so that figures are those of parameters\' own dtype: with it the step '
     "takes less; model.to(torch.bfloat16) shows how much at most"
 )
-_NO_RUNS_ON_GPU = "Lowtide runs planned steps on CPU today: for a GPU its figures are plans, not runs"
+_NO_RUNS_ON_GPU = "planned steps have run on an emulated GPU and on no real one: Lowtide's figures are plans, not runs"
 _EVEN = 64  # no kernel pads its multiples
 _ROOFLINE = "times are bounds from published peaks (a roofline), good to compare plans and no forecast of steps"
 
