@@ -10,5 +10,5 @@ export PIP_CONFIG_FILE=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1
 python3 -m venv "$venv"
 "$venv/bin/pip" install -q --no-compile --no-deps torch==2.13.0
 "$venv/bin/pip" install -q --no-compile filelock typing-extensions sympy networkx jinja2 fsspec 'setuptools>=77.0.3' numpy \
-  pytest 'transformers>=5' 2>&1 | grep -v '^torch 2.13.0 requires\|dependency' || true
+  pytest pytest-xdist 'transformers>=5' 2>&1 | grep -v '^torch 2.13.0 requires\|dependency' || true
 "$venv/bin/python" -c 'import transformers'
