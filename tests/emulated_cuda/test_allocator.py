@@ -20,6 +20,11 @@ def settings(request, bytes_stay):
     torch._C._accelerator_setAllocatorSettings(SETTINGS[0])
 
 
+def unused_stream():
+    """Streams come from pools. On those of the usual priority other tests have left workspaces of cuBLAS."""
+    return torch.cuda.Stream(priority=-1)
+
+
 def figures(base=(0, 0)):
     """Bytes allocated and reserved, beyond those."""
     return torch.cuda.memory_allocated() - base[0], torch.cuda.memory_reserved() - base[1]
@@ -32,7 +37,7 @@ def test_random_requests(seed, settings):
     simulated = _core.CachingAllocator(settings)
     torch.cuda.empty_cache()
     base, held = figures(), []
-    with torch.cuda.stream(torch.cuda.Stream()):
+    with torch.cuda.stream(unused_stream()):
         for event in range(EVENTS):
             if held and chance.random() < 0.48:
                 address, request = held.pop(chance.randrange(len(held)))
@@ -53,7 +58,7 @@ def test_requests_of_a_training_run(make, settings):
     """Its trace as PyTorch itself writes it down, played again."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    stream = torch.cuda.Stream()
+    stream = unused_stream()
     base = figures()
     torch.cuda.memory._record_memory_history(context=None, stacks="python", max_entries=1_000_000)
     torch.cuda.reset_peak_memory_stats()
