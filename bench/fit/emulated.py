@@ -22,7 +22,6 @@ import lowtide
 from bench import zoo
 from bench.fit.measured import Compared
 from bench.lib.markdown import header, line
-from bench.zoo.graphs import MIB
 
 DEVICE = "L4"
 STEPS = 3
@@ -103,12 +102,7 @@ def print_table(makers: dict[str, Maker]) -> dict[str, tuple[Compared, Compared]
     rows = {}
     for name, make in makers.items():
         rows[name] = compare(make)
-        cells = [
-            cell
-            for side in rows[name]
-            for cell in (f"{side.predicted / MIB:.2f}", f"{side.measured / MIB:.2f}", f"{100 * side.error:+.2f} %")
-        ]
-        print(line((name, *cells)), flush=True)
+        print(line((name, *(cell for side in rows[name] for cell in side.cells(2)))), flush=True)
     return rows
 
 

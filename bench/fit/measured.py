@@ -41,6 +41,10 @@ class Compared:
     def near(self) -> bool:
         return abs(self.error) <= NEAR
 
+    def cells(self, decimals: int) -> tuple[str, str, str]:
+        """Of a table: MiB, and the error in percent with so many decimals."""
+        return f"{self.predicted / MIB:.2f}", f"{self.measured / MIB:.2f}", f"{100 * self.error:+.{decimals}f} %"
+
 
 def compare(name: str) -> tuple[Compared, Compared]:
     """Eager and planned."""
@@ -63,12 +67,7 @@ def print_table(models: Sequence[str]) -> dict[str, tuple[Compared, Compared]]:
     rows = {}
     for name in models:
         rows[name] = compare(name)
-        cells = [
-            cell
-            for side in rows[name]
-            for cell in (f"{side.predicted / MIB:.2f}", f"{side.measured / MIB:.2f}", f"{100 * side.error:+.1f} %")
-        ]
-        print(line((name, *cells)), flush=True)
+        print(line((name, *(cell for side in rows[name] for cell in side.cells(1)))), flush=True)
     for kind, sides in zip(("eager", "planned"), zip(*rows.values(), strict=True), strict=True):
         print(f"\n{sum(side.near for side in sides)} of {len(sides)} {kind} peaks within {100 * NEAR:.0f} %", end="")
     print()
