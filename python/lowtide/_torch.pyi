@@ -26,6 +26,9 @@ def profile(
 def engine_word() -> bytes:
     """PyTorch's switches as they are now: other bytes where one of them is another."""
 
+def call_word() -> bytes:
+    """The same with grad mode, inference mode and autocast."""
+
 def runtime() -> object:
     """What the extension of another device needs."""
 

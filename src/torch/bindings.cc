@@ -156,6 +156,7 @@ PYBIND11_MODULE(_torch, module) {
   module.def("empty_arena", &empty_arena);
   module.def("runtime", [] { return py::capsule(&runtime(), Runtime::kCapsule); });
   module.def("engine_word", torch::wrap_pybind_function([] { return py::bytes(engine_word()); }));
+  module.def("call_word", torch::wrap_pybind_function([] { return py::bytes(call_word()); }));
   module.def("profile", torch::wrap_pybind_function(&profile), py::arg("name"), py::arg("overload"),
              py::arg("arguments"), py::arg("timed_runs"), py::arg("grad_mode"),
              py::arg("device") = c10::Device(c10::kCPU));

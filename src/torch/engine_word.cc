@@ -2,7 +2,10 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <type_traits>
 
@@ -10,9 +13,11 @@ namespace lowtide::torch_runtime {
 namespace {
 
 constexpr int kNoAnswer = -1;
+constexpr std::size_t kUsualBytes = 256;
 
 class Word {
  public:
+  Word() { bytes_.reserve(kUsualBytes); }
   template <typename Value>
   void add(Value value) {
     static_assert(std::is_trivially_copyable_v<Value> && std::has_unique_object_representations_v<Value>);
@@ -80,14 +85,34 @@ void add_attention(at::Context& context, Word& word) {
   for (const auto backend : context.sDPPriorityOrder()) word.add(backend);
 }
 
-}  // namespace
-
-std::string engine_word() {
-  auto& context = at::globalContext();
-  Word word;
+void add_switches(at::Context& context, Word& word) {
   add_engines(context, word);
   add_precisions(context, word);
   add_attention(context, word);
+}
+
+void add_modes(Word& word) {
+  word.add(c10::GradMode::is_enabled());
+  word.add(c10::InferenceMode::is_enabled());
+  for (const auto device : {at::kCPU, at::kCUDA}) {
+    word.add(at::autocast::is_autocast_enabled(device));
+    word.add(at::autocast::get_autocast_dtype(device));
+  }
+  word.add(at::autocast::is_autocast_cache_enabled());
+}
+
+}  // namespace
+
+std::string engine_word() {
+  Word word;
+  add_switches(at::globalContext(), word);
+  return word.take();
+}
+
+std::string call_word() {
+  Word word;
+  add_modes(word);
+  add_switches(at::globalContext(), word);
   return word.take();
 }
 

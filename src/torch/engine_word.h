@@ -10,4 +10,7 @@ namespace lowtide::torch_runtime {
 // As they are now, on the calling thread.
 std::string engine_word();
 
+// The same with grad mode, inference mode and autocast.
+std::string call_word();
+
 }  // namespace lowtide::torch_runtime

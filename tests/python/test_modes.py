@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from torch.nn.utils import parametrizations, parametrize
 
 import lowtide
 from both_ways import Run, equal_both_ways, perceptron, plain, state_of
+from lowtide import _torch
+from lowtide._base.engine_switches import read_anew
+from lowtide._capture.autocast_casts import read_autocast
 from lowtide._live.modes import differing_modes, read_modes_of_call
 
 BFLOAT16 = {"device_type": "cpu", "dtype": torch.bfloat16}
@@ -54,6 +58,38 @@ def test_a_switch_that_calls_read_is_seen(name: str) -> None:
         modes = read_modes_of_call()
     assert read_modes_of_call() == before != modes
     assert " -> " in differing_modes(before, modes)
+
+
+AUTOCAST: dict[str, tuple[Callable[[], Any], Callable[[Any], None], Any]] = {
+    **{
+        f"{what} on {device}": (partial(read, device), partial(write, device), value)
+        for device, dtype in (("cpu", torch.float16), ("cuda", torch.bfloat16))
+        for what, read, write, value in (
+            ("casts", torch.is_autocast_enabled, torch.set_autocast_enabled, True),
+            ("dtype", torch.get_autocast_dtype, torch.set_autocast_dtype, dtype),
+        )
+    },
+    "cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+}
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_each_part_of_autocast_is_seen_by_itself(name: str) -> None:
+    before, word = read_modes_of_call(), _torch.call_word()
+    with set_for_a_while(*AUTOCAST[name]):
+        modes = read_modes_of_call()
+        assert modes[2] == read_autocast() != before[2]
+        assert _torch.call_word() != word
+    assert read_modes_of_call() is before
+
+
+def test_what_another_thread_sets_meanwhile_is_not_remembered() -> None:
+    words = iter([("a",), ("b",), ("b",), ("b",)])
+    known: dict[Any, Any] = {}
+    assert read_anew(known, lambda: next(words), lambda: ("mixed",)) == ("mixed",)
+    assert known == {}
+    assert read_anew(known, lambda: next(words), lambda: ("b's",)) == ("b's",)
+    assert known == {("b",): ("b's",)}
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["around", "inside"])

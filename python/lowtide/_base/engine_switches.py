@@ -133,22 +133,31 @@ _IN_CHOICES: dict[str, Switch] = {
 SWITCH_NAMES = (*_IN_OPERATORS, *_IN_CHOICES)
 _SWITCHES = (*_IN_OPERATORS.values(), *_IN_CHOICES.values())
 
-# What was read under a word of the engine and the switches that are Python's own.
-_known: dict[tuple[Hashable, ...], tuple[Hashable, ...]] = {}
+Values = tuple[Hashable, ...]
+_known: dict[Values, Values] = {}  # what was read under a word
 
 
-def read_switches() -> tuple[Hashable, ...]:
+def read_switches() -> Values:
     """The switches as they are now, in the order of `SWITCH_NAMES`. The same object where they are the same."""
-    word = (
-        _torch.engine_word(),
-        _einsum["enabled"],
-        _einsum["strategy"],
-        torch.backends.mha.get_fastpath_enabled(),
-    )
-    known = _known.get(word)
-    if known is None:
-        known = _known[word] = tuple([switch.read() for switch in _SWITCHES])
-    return known
+    return _known.get(_word()) or read_anew(_known, _word, lambda: tuple([switch.read() for switch in _SWITCHES]))
+
+
+def _word() -> Values:
+    return (_torch.engine_word(), *read_pythons_own())
+
+
+def read_pythons_own() -> Values:
+    """The switches that the engine knows nothing of."""
+    return _einsum["enabled"], _einsum["strategy"], torch.backends.mha.get_fastpath_enabled()
+
+
+def read_anew(known: dict[Values, Values], word: Callable[[], Values], read: Callable[[], Values]) -> Values:
+    """Reads values that are not known yet under the word of now, which is another one where they are others."""
+    before = word()
+    values = read()
+    if word() == before:  # else another thread has set one of them meanwhile
+        known[before] = values
+    return values
 
 
 def set_switches(values: Sequence[Hashable]) -> None:

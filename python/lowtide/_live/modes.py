@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext
 
+from .. import _torch
 from .._base.devices import CPU
-from .._base.engine_switches import SWITCH_NAMES, read_switches, set_switches
+from .._base.engine_switches import SWITCH_NAMES, Values, read_anew, read_pythons_own, read_switches, set_switches
 from .._capture.autocast_casts import AUTOCAST_DEVICES, read_autocast
 
+_known: dict[Values, Values] = {}  # what was read under a word
 
-def read_modes_of_call() -> tuple[Hashable, ...]:
-    """Everything that PyTorch reads beside the arguments of a call."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        read_autocast(),
-        read_switches(),
-        default_device(),
-    )
+
+def read_modes_of_call() -> Values:
+    """Everything that PyTorch reads beside the arguments of a call. The same object where all of it is the same."""
+    return _known.get(_word()) or read_anew(_known, _word, _read)
+
+
+def _word() -> Values:
+    return (_torch.call_word(), *read_pythons_own(), default_device())
+
+
+def _read() -> Values:
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return (grad, inference, read_autocast(), read_switches(), default_device())
 
 
 def default_device() -> torch.device:
     """Where tensors are made that are made nowhere in particular: `torch.set_default_device`, `with torch.device`."""
-    for index in reversed(range(torch._C._len_torch_function_stack())):
+    for index in range(torch._C._len_torch_function_stack() - 1, -1, -1):
         mode = torch._C._get_function_stack_at(index)
         if isinstance(mode, DeviceContext):
             return mode.device
@@ -36,10 +42,10 @@ def default_device() -> torch.device:
 
 def autocasts(modes: tuple[Any, ...]) -> bool:
     """Whether casts are made in these modes."""
-    return any(enabled for enabled, _ in modes[2][0])
+    return any([enabled for enabled, _ in modes[2][0]])
 
 
-def reads_of_operators_are(before: tuple[Hashable, ...], modes: tuple[Any, ...]) -> bool:
+def reads_of_operators_are(before: Values, modes: tuple[Any, ...]) -> bool:
     """Whether the switches that operators read when they run are those, in modes that a call was made under."""
     return bool(modes[3][: len(before)] == before)
 
