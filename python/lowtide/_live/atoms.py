@@ -10,12 +10,14 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import ExitStack
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.nn.utils import clip_grad, stateless
+
+from .wrapped import Wrapped
 
 _functional_call: Any = stateless._functional_call
 _own_checkpoint: Any = torch_checkpoint._checkpoint_without_reentrant_generator
@@ -121,59 +123,60 @@ def is_step(function: Any) -> bool:
 class Atoms:
     """While open, atoms on this thread are given to `defer(function, args, kwargs)` instead of being called.
 
-    `modules` are the ids of the modules that are atoms.
+    It opens again and again. What it puts in place of functions is made once.
     """
 
     def __init__(
         self,
-        modules: Set[int],
         optimizers: Sequence[torch.optim.Optimizer],
         defer: Callable[..., Any],
         before: Callable[[str], None],
         before_other: Callable[[torch.nn.Module], None],
         is_open: Callable[[], bool],
     ) -> None:
-        self._thread = threading.get_ident()
-        self._modules = modules
+        self._thread = 0
+        self._modules: Set[int] = frozenset()
         self._defer = defer
         self._before = before  # called with a name for what must see real tensors
         self._is_open = is_open  # whether anything is deferred now
         self._before_other = before_other  # called with a module that is no atom
         self._checkpointed: Any = None  # the module whose checkpoint begins, and options
-        self._optimizers = optimizers
-        self._open = ExitStack()
+        self._methods = [_Method(o, name, self._method) for o in optimizers for name in ("step", "zero_grad")]
+        self._functions = Wrapped(
+            (torch.nn.Module, "_call_impl", self._module_call),  # behind `__call__`, which takes long to replace
+            (torch.nn.utils, "clip_grad_norm_", self._clip),
+            (clip_grad, "clip_grad_norm_", self._clip),
+            (torch.autograd, "backward", self._function),
+            (stateless, "_functional_call", lambda _: self._function(_functional_call)),
+            (torch_checkpoint, "_checkpoint_without_reentrant_generator", lambda _: self._checkpoint),
+            (torch_checkpoint, "CheckpointFunction", lambda _: self._reentrant_checkpoint()),
+        )
 
-    def __enter__(self) -> Atoms:
-        with ExitStack() as stack:
-            self._methods = [self._method(o, name) for o in self._optimizers for name in ("step", "zero_grad")]
-            for method in self._methods:
-                method.put_in()
-                stack.callback(method.take_out)
-            own: Any = torch.nn.Module._call_impl  # behind `__call__`, which takes long to replace
-            clip = self._function(clip_grad.clip_grad_norm_, _listed)
-            others = Replaced(
-                (torch.nn.Module, "_call_impl", self._module_call(own)),
-                (torch.nn.utils, "clip_grad_norm_", clip),
-                (clip_grad, "clip_grad_norm_", clip),
-                (torch.autograd, "backward", self._function(torch.autograd.backward)),
-                (stateless, "_functional_call", self._function(_functional_call)),
-                (torch_checkpoint, "_checkpoint_without_reentrant_generator", self._checkpoint),
-                (torch_checkpoint, "CheckpointFunction", self._reentrant_checkpoint()),
-            )
-            stack.enter_context(others)
-            self._open = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+    @contextmanager
+    def opened(self, modules: Set[int]) -> Iterator[None]:
+        """Opens it; `modules` are the ids of the modules that are atoms."""
+        self._thread = threading.get_ident()
+        self._modules = modules
+        self._checkpointed = None
+        for method in self._methods:
+            method.look()
+        self.put(in_place=True)
+        try:
+            with self._functions:
+                yield
+        finally:
+            self.put(in_place=False)
 
     def put(self, *, in_place: bool) -> None:
         """Methods of optimizers are ours, or their own."""
         for method in self._methods:
+            attributes = method.optimizer.__dict__
             if in_place:
-                method.put_in()
+                attributes[method.name] = method.deferred
+            elif method.own is None:
+                attributes.pop(method.name, None)
             else:
-                method.take_out()
+                attributes[method.name] = method.own
 
     def _module_call(self, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -247,54 +250,40 @@ class Atoms:
 
         return call
 
-    def _method(self, optimizer: torch.optim.Optimizer, name: str) -> _Method:
-        own = getattr(optimizer, name)
+    def _clip(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        return self._function(own, _listed)
 
+    def _method(self, optimizer: torch.optim.Optimizer, name: str, own: Callable[..., Any]) -> types.MethodType:
         @functools.wraps(own)
         def call(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self._thread:
                 return own(*args, **kwargs)
             return self._defer(OptimizerCall(optimizer, name, own), args, kwargs)
 
-        bound = types.MethodType(call, optimizer)  # a scheduler that is made in the step wraps its `__func__`
-        return _Method(optimizer, name, optimizer.__dict__.get(name), bound)
+        return types.MethodType(call, optimizer)  # a scheduler that is made in the step wraps its `__func__`
 
 
-class _Method(NamedTuple):
+class _Method:
     """A method of an optimizer that is replaced in this one object."""
 
-    optimizer: torch.optim.Optimizer
-    name: str
-    own: Any  # in the object's own dictionary, if it is there
-    deferred: Callable[..., Any]
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str, wrap: Callable[..., types.MethodType]) -> None:
+        self.optimizer = optimizer
+        self.name = name
+        self.own: Any = None  # in the object's own dictionary, if it is there
+        self.deferred: Any = None
+        self._wrap = wrap
+        self._wrapped: Any = None  # the method that `deferred` was made for
 
-    def put_in(self) -> None:
-        self.optimizer.__dict__[self.name] = self.deferred
-
-    def take_out(self) -> None:
-        if self.own is None:
-            self.optimizer.__dict__.pop(self.name, None)
+    def look(self) -> None:
+        """Which method it is now: a scheduler may have put another one there."""
+        self.own = self.optimizer.__dict__.get(self.name)
+        method = getattr(self.optimizer, self.name)
+        if method == self._wrapped:
+            functools.update_wrapper(self.deferred.__func__, method, assigned=())
         else:
-            self.optimizer.__dict__[self.name] = self.own
+            self._wrapped, self.deferred = method, self._wrap(self.optimizer, self.name, method)
 
 
 def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Parameters may come as a generator."""
     return (args[0] if isinstance(args[0], torch.Tensor) else list(args[0]), *args[1:]) if args else args
-
-
-class Replaced:
-    """While open, attributes are others: `(owner, name, by)`."""
-
-    def __init__(self, *attributes: tuple[Any, str, Any]) -> None:
-        self._attributes = attributes
-        self._own: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        self._own = [(owner, name, vars(owner)[name]) for owner, name, _ in self._attributes]
-        for owner, name, by in self._attributes:
-            setattr(owner, name, by)
-
-    def __exit__(self, *_: object) -> None:
-        for owner, name, own in self._own:
-            setattr(owner, name, own)

@@ -32,8 +32,8 @@ from .._capture.tape import (
 )
 from .._step.captured_step import RunsEager, owner_of
 from ..errors import CaptureError
-from .atoms import Replaced
 from .log import Written
+from .wrapped import Wrapped
 
 if TYPE_CHECKING:
     from .live_step import LiveStep
@@ -116,7 +116,7 @@ class LiveCapture(Capture):
                     torch.compiler.set_stance("force_eager"),
                     self._wishes_noted(),
                     failures_unlogged(),
-                    Replaced(*[(torch_checkpoint, name, by) for name, by in self._following.items()]),
+                    Wrapped(*[(torch_checkpoint, name, lambda _, by=by: by) for name, by in self._following.items()]),
                     self.fake_mode,
                     self.recorder,
                     signals_held.users_code() if atom else nullcontext(),

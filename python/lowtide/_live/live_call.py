@@ -1,10 +1,12 @@
-"""One call of a live step: Python runs for real, its tensor work is deferred, program after program."""
+"""Calls of a live step, one at a time: Python runs for real, its tensor work is deferred, program after program."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +15,6 @@ from torch.optim import optimizer as optimizers
 from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
 from .._base.interrupts import signals_held
-from .._base.own_thread import this_thread
 from .._base.structure import instances_in
 from .._capture.autocast_casts import refuse_autocast_by_hand, region_around
 from .._capture.refused_modules import refuse_wrapper
@@ -21,12 +22,13 @@ from .._capture.tape import drop_tracebacks
 from .._guards.guards import SAVED_TENSOR_HOOKS, must_stay_eager
 from .._step.fallback import reason_of
 from ..errors import CaptureError
-from .atoms import Atoms, OptimizerCall, Replaced, is_atom, is_checkpoint, is_step, sees_python
+from .atoms import Atoms, OptimizerCall, is_atom, is_checkpoint, is_step, sees_python
 from .deferring import UNKNOWN, Program
 from .log import DepartedError
 from .random_state import reads_noticed
 from .stand_in import StandIn, StandInUsedError, operators_deferred
 from .watched_state import WatchedState
+from .wrapped import Wrapped
 
 if TYPE_CHECKING:
     from .live_step import LiveStep
@@ -77,32 +79,38 @@ class LiveCall(TorchFunctionMode):
     def __init__(self, step: LiveStep) -> None:
         super().__init__()
         self._step = step
+        self._atoms = Atoms(
+            step.optimizers,
+            self._defer,
+            self._depart_before,
+            self._before_module_runs,
+            lambda: not self._busy and not self._eager,
+        )
+        self._noticed = self._what_is_noticed()
+        self._hooks = ((_BEFORE_STEPS, self._before_step), (_AFTER_STEPS, self._after_step))
+        self._begin()
+        self._busy = 1  # between calls: whoever has kept a function of ours calls what is behind it
+
+    def _begin(self) -> None:
+        self._thread = threading.get_ident()
         self._program: Program | None = None
-        self._is_this_thread = this_thread()
         self._busy = 0
         self._eager = ""  # why nothing is deferred any more in this call
         self._is_due = False  # all optimizers have stepped: only zero_grad() and work on results are deferred still
         self._states: list[tuple[torch.optim.Optimizer, Any]] = []  # of optimizers whose step is deferred
         self._region = 0  # the number of the autocast region that live Python is in; 0: none, or one around the call
         self._regions = 0  # so many have begun; one whose casts are cleared begins again
+        self._own = self._step.own.tensors
         self._root: Any = None
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function."""
+        self._begin()
         self._eager = must_stay_eager()
-        self._own = self._step.own.tensors
         self._root = sys._getframe()
-        self._atoms = Atoms(
-            self._step.own.modules,
-            self._step.optimizers,
-            self._defer,
-            self._depart_before,
-            self._before_module_runs,
-            lambda: not self._busy and not self._eager,
-        )
         try:
             self._set_hooks(put_in=True)
-            with self._atoms, self._surroundings_noticed():
+            with self._atoms.opened(self._step.own.modules), self._surroundings_noticed():
                 try:
                     with self, signals_held.users_code():
                         result = function(*args, **kwargs)
@@ -116,7 +124,8 @@ class LiveCall(TorchFunctionMode):
                 self._end()
         finally:
             self._set_hooks(put_in=False)
-            self._root = None
+            self._root = self._program = None
+            self._busy = 1
         return result
 
     @property
@@ -362,7 +371,7 @@ class LiveCall(TorchFunctionMode):
 
     def _set_hooks(self, *, put_in: bool) -> None:
         """Steps of optimizers that `compile` was not given: they come between programs, and run as they are."""
-        for hooks, hook in ((_BEFORE_STEPS, self._before_step), (_AFTER_STEPS, self._after_step)):
+        for hooks, hook in self._hooks:
             if put_in:
                 hooks[id(self)] = hook
             else:
@@ -424,69 +433,72 @@ class LiveCall(TorchFunctionMode):
     @contextmanager
     def _surroundings_noticed(self) -> Iterator[None]:
         """While open, what would see tensors or states that are not there yet is told of first."""
-        parameter = staticmethod(self._noticed(torch.nn.Parameter.__new__, "a new parameter"))
-        noticed = Replaced(
-            *[(owner, name, self._noticed(getattr(owner, name), what)) for owner, name, what in _NEEDS_TENSORS],
-            (torch.autograd.Function, "apply", self._noticed_function()),
-            (torch.nn.Parameter, "__new__", parameter),
-            *self._regions_counted(),
-        )
         # What has been compiled runs as it was written.
         is_loaded = "torch._dynamo.eval_frame" in sys.modules
         compiled = torch.compiler.set_stance("force_eager") if is_loaded else nullcontext()
         with (
             reads_noticed(self._before_random_state_is_read),
             operators_deferred(self._operator, self._depart_before),
-            noticed,
+            self._noticed,
             compiled,
         ):
             yield
 
-    def _regions_counted(self) -> list[tuple[Any, str, Any]]:
-        """What gives autocast regions that live Python enters their numbers: casts are kept until one ends."""
-        is_this_thread = this_thread()
-        own_enter, own_leave = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
-        own_clear = torch.clear_autocast_cache
+    def _what_is_noticed(self) -> Wrapped:
+        """What begins work that needs tensors, and the autocast regions that live Python enters and leaves."""
+        return Wrapped(
+            *[(owner, name, partial(self._notice, what)) for owner, name, what in _NEEDS_TENSORS],
+            (torch.autograd.Function, "apply", self._notice_function),
+            (torch.nn.Parameter, "__new__", lambda own: staticmethod(self._notice("a new parameter", own))),
+            (torch, "autocast_increment_nesting", self._count_entered),
+            (torch, "autocast_decrement_nesting", self._count_left),
+            (torch, "clear_autocast_cache", self._count_cleared),
+        )
 
+    # Autocast regions get numbers: casts are kept until one ends.
+
+    def _count_entered(self, own: Callable[[], int]) -> Callable[[], int]:
         def enter() -> int:
-            depth: int = own_enter()
-            if depth == 1 and is_this_thread() and not self._busy:
+            depth = own()
+            if depth == 1 and self._is_this_thread() and not self._busy:
                 self._begin_region()
             return depth
 
+        return enter
+
+    def _count_left(self, own: Callable[[], int]) -> Callable[[], int]:
         def leave() -> int:
-            depth: int = own_leave()
-            if depth == 0 and is_this_thread() and not self._busy:
+            depth = own()
+            if depth == 0 and self._is_this_thread() and not self._busy:
                 self._region = 0
             return depth
 
+        return leave
+
+    def _count_cleared(self, own: Callable[[], None]) -> Callable[[], None]:
         def clear() -> None:
-            own_clear()
-            if is_this_thread() and not self._busy:
+            own()
+            if self._is_this_thread() and not self._busy:
                 self._begin_region()
 
-        return [
-            (torch, "autocast_increment_nesting", enter),
-            (torch, "autocast_decrement_nesting", leave),
-            (torch, "clear_autocast_cache", clear),
-        ]
+        return clear
 
     def _begin_region(self) -> None:
         self._region = self._regions = self._regions + 1
 
-    def _noticed(self, own: Callable[..., Any], what: str) -> Callable[..., Any]:
-        is_this_thread = this_thread()
-
+    def _notice(self, what: str, own: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*args: Any, **kwargs: Any) -> Any:
-            if is_this_thread():
+            if self._is_this_thread():
                 self._depart_before(what)
             return own(*args, **kwargs)
 
         return begin
 
-    def _noticed_function(self) -> Any:
-        own: Any = torch.autograd.Function.__dict__["apply"].__func__
-        return classmethod(self._noticed(own, "an autograd function of the step's own"))
+    def _notice_function(self, own: Any) -> Any:
+        return classmethod(self._notice("an autograd function of the step's own", own.__func__))
+
+    def _is_this_thread(self) -> bool:
+        return threading.get_ident() == self._thread
 
     def _before_module_runs(self, module: torch.nn.Module) -> None:
         """One that is none of the model's."""

@@ -60,6 +60,7 @@ class LiveStep:
         self.audits = audits
         self.own = Own(model)
         self._own_at = self.surroundings.looks
+        self._call = LiveCall(self)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
         """One call: what the function gives, and why part of it ran eagerly, if it did."""
@@ -68,9 +69,8 @@ class LiveStep:
         if not self.filled.intact():  # a cache holds something else than the captures have filled in
             self.filled.forget()
             self.drop_logs()
-        call = LiveCall(self)
-        result = call.run(self.function, args, kwargs)
-        return result, call.left
+        result = self._call.run(self.function, args, kwargs)
+        return result, self._call.left
 
     def find_own(self) -> None:
         """Looks what belongs to the model now."""
