@@ -57,6 +57,7 @@ def _set_deterministic(value: bool) -> None:
 _c: Any = torch._C
 # The module behind `torch.backends.opt_einsum`, whose own attributes are properties that take longer than all others.
 _einsum: dict[str, Any] = torch.backends.opt_einsum.m.__dict__  # type: ignore[attr-defined]
+_get_fastpath_enabled = torch.backends.mha.get_fastpath_enabled
 
 # Read by operators on a CUDA device, in PyTorch's build for one.
 _IN_CUDA_OPERATORS: dict[str, Switch] = {
@@ -125,9 +126,7 @@ _IN_CHOICES: dict[str, Switch] = {
     ),
     "einsum paths": Switch(partial(_einsum.__getitem__, "enabled"), partial(_einsum.__setitem__, "enabled")),
     "einsum strategy": Switch(partial(_einsum.__getitem__, "strategy"), partial(_einsum.__setitem__, "strategy")),
-    "multi-head attention fast path": Switch(
-        torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
-    ),
+    "multi-head attention fast path": Switch(_get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
 }
 
 SWITCH_NAMES = (*_IN_OPERATORS, *_IN_CHOICES)
@@ -148,7 +147,7 @@ def _word() -> Values:
 
 def read_pythons_own() -> Values:
     """The switches that the engine knows nothing of."""
-    return _einsum["enabled"], _einsum["strategy"], torch.backends.mha.get_fastpath_enabled()
+    return _einsum["enabled"], _einsum["strategy"], _get_fastpath_enabled()
 
 
 def read_anew(known: dict[Values, Values], word: Callable[[], Values], read: Callable[[], Values]) -> Values:

@@ -67,6 +67,8 @@ class Structure(NamedTuple):
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The tree with these leaves; objects are new ones."""
         if not self.objects:
+            if len(leaves) == 1 and self.spec.is_leaf():  # as most results are, sooner
+                return leaves[0]
             return pytree.tree_unflatten(leaves, self.spec)
         outer: list[Any] = []
         at = 0
@@ -100,8 +102,9 @@ _flat_calls: dict[tuple[Any, ...], Structure] = {}
 def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
     """`flatten((args, kwargs))`, sooner where no argument has anything inside."""
     leaves = [*args, *kwargs.values()]
-    if not all([type(leaf) in _ATOMS or isinstance(leaf, torch.Tensor) for leaf in leaves]):
-        return flatten((args, kwargs))
+    for leaf in leaves:
+        if type(leaf) not in _ATOMS and not isinstance(leaf, torch.Tensor):
+            return flatten((args, kwargs))
     key = (len(args), *kwargs)
     structure = _flat_calls.get(key)
     if structure is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,7 @@ class Program:
             raise CaptureError("optimizer.step(closure) cannot be planned")
         if is_step(function) and any(getattr(function.optimizer, name, None) is not None for name in _BY_SCALERS):
             raise CaptureError("a GradScaler steps a fused optimizer, which then decides by itself whether it updates")
+        refuse_collective(function)
         asked, leaves = self._ask(function, args, kwargs)
         if not self._is_queued_alike(asked):
             self._refuse_other_engine()
@@ -138,7 +139,6 @@ class Program:
         return self._answer(entry)
 
     def _ask(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Asked, list[Any]]:
-        refuse_collective(function)
         leaves, structure = flatten_call(args, kwargs)
         operands = [self._operands.of(leaf) for leaf in leaves]
         key = key_of(function)
@@ -519,23 +519,15 @@ class Program:
         paused = self._paused
         if paused is not None and paused.step is step:
             try:
-                with self.draws.made(), self._rates_of_steps():
+                with self.draws.made(), RatesPutBack(self._rates):
                     values = self._step.run(step, self._operands.outside, self._operands.numbers)
                 self._paused = None
                 return values
             except CannotGoOn:
                 pass
         self._put_back()
-        with self.draws.made(), self._rates_of_steps():
+        with self.draws.made(), RatesPutBack(self._rates):
             return self._step.run(step, self._operands.outside, self._operands.numbers)
-
-    @contextmanager
-    def _rates_of_steps(self) -> Iterator[None]:
-        """While open, optimizers have the hyper-parameters that they had when they stepped."""
-        with ExitStack() as stack:
-            for call, rates in self._rates:
-                stack.enter_context(RatesPutBack(call, rates))
-            yield
 
     def has_stepped(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether its step is deferred."""
@@ -651,7 +643,7 @@ class Program:
         leaves = [v if o[0] == "plain" else variables[o[1]] if o[0] == "variable" else self._given(o) for o, v in pairs]
         args, kwargs = entry.asked.structure.unflatten(leaves)
         del leaves
-        with under_modes(entry.asked.modes), RatesPutBack(entry.call, rates):
+        with under_modes(entry.asked.modes), RatesPutBack([] if rates is None else [(entry.call, rates)]):
             out = entry.call(*args, **kwargs)
         if not entry.is_sealed:
             for result, leaf in zip(entry.results, flatten(out)[0], strict=True):

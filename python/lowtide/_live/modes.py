@@ -14,6 +14,7 @@ from .._base.devices import CPU
 from .._base.engine_switches import SWITCH_NAMES, Values, read_anew, read_pythons_own, read_switches, set_switches
 from .._capture.autocast_casts import AUTOCAST_DEVICES, read_autocast
 
+_count_function_modes = torch._C._len_torch_function_stack
 _known: dict[Values, Values] = {}  # what was read under a word
 
 
@@ -33,7 +34,7 @@ def _read() -> Values:
 
 def default_device() -> torch.device:
     """Where tensors are made that are made nowhere in particular: `torch.set_default_device`, `with torch.device`."""
-    for index in range(torch._C._len_torch_function_stack() - 1, -1, -1):
+    for index in range(_count_function_modes() - 1, -1, -1):
         mode = torch._C._get_function_stack_at(index)
         if isinstance(mode, DeviceContext):
             return mode.device

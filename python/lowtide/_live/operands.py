@@ -26,6 +26,8 @@ class Operands:
 
     def of(self, leaf: Any) -> tuple[Any, ...]:
         """A leaf of a call's arguments."""
+        if type(leaf) is StandIn:
+            return ("variable", leaf.number)
         if not isinstance(leaf, torch.Tensor):
             key = plain_key(leaf)
             if key is None and id(leaf) in self.own.modules:
@@ -33,8 +35,6 @@ class Operands:
             if key is None:
                 raise CaptureError(f"a {type(leaf).__qualname__} is an argument of tensor work: it could change")
             return ("plain", key)
-        if type(leaf) is StandIn:
-            return ("variable", leaf.number)
         if torch._C._functorch.is_functorch_wrapped_tensor(leaf):
             raise CaptureError("a function transform in the step must see its tensors")
         own = self.own.tensors.get(id(leaf))

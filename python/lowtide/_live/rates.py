@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,21 +14,20 @@ def hyper_parameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 class RatesPutBack:
-    """While open, an optimizer has the hyper-parameters that it had when its step was deferred.
+    """While open, optimizers have the hyper-parameters that they had when their steps were deferred.
 
-    What live Python has set since then is there again afterwards, beside what the step itself sets.
+    What live Python has set since then is there again afterwards, beside what the steps themselves set.
     """
 
-    def __init__(self, call: Any, rates: list[dict[str, Any]] | None) -> None:
-        self._groups = call.optimizer.param_groups if rates is not None else []
-        self._rates = rates or []
+    def __init__(self, steps: Sequence[tuple[Any, list[dict[str, Any]]]]) -> None:
+        self._rates = [pair for call, rates in steps for pair in zip(call.optimizer.param_groups, rates, strict=True)]
 
     def __enter__(self) -> None:
-        self._since: list[dict[str, Any]] = []
-        for group, rate in zip(self._groups, self._rates, strict=True):
-            self._since.append({key: group[key] for key, before in rate.items() if group[key] is not before})
+        self._since: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        for group, rate in self._rates:
+            self._since.append((group, {key: group[key] for key, before in rate.items() if group[key] is not before}))
             group.update(rate)
 
     def __exit__(self, *_: object) -> None:
-        for group, since in zip(self._groups, self._since, strict=True):
+        for group, since in reversed(self._since):
             group.update(since)

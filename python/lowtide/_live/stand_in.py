@@ -63,9 +63,6 @@ class StandIn(torch.Tensor):
         one.form = form
         return one
 
-    def __init__(self, number: int, form: Form) -> None:
-        pass
-
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def as_subclass(self, cls: Any) -> Any:
