@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import lowtide
 from both_ways import Run, equal_both_ways, frozen, perceptron, plain, state_of
@@ -283,3 +284,71 @@ def test_an_error_of_the_model_is_that_of_eager_and_nothing_is_printed(capfd: py
     run = equal_both_ways(scenario)
     assert (run.planned, run.eager, run.said) == (3, 0, [])
     assert capfd.readouterr().err == ""
+
+
+# -- functions that are kept -------------------------------------------------------------------------------------------
+
+
+class Looks(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("around", [contextlib.nullcontext, Looks])
+def test_a_method_that_the_function_keeps_is_made_at_once_between_calls(around):
+    def scenario(run: Run):
+        model, optimizer = model_and_optimizer()
+        kept = []
+
+        def step(x):
+            kept[:] = kept or [optimizer.step]
+            return plain(model, optimizer)(x)
+
+        step = run.wrap(step, model, optimizer)
+        for _ in range(3):
+            run.note(step(torch.randn(3, 8)))
+            with around():
+                kept[0]()
+            run.note(state_of(model, optimizer))
+
+    equal_both_ways(scenario)
+
+
+def test_a_method_that_the_function_keeps_steps_in_later_calls():
+    def scenario(run: Run):
+        model, optimizer = model_and_optimizer()
+        kept = []
+
+        def step(x):
+            kept[:] = kept or [optimizer.step]
+            optimizer.zero_grad()
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            kept[0]()
+            return loss.detach()
+
+        step = run.wrap(step, model, optimizer)
+        for _ in range(4):
+            run.note(step(torch.randn(3, 8)), state_of(model, optimizer))
+
+    run = equal_both_ways(scenario)
+    assert run.eager == 0, run.why
+
+
+def test_an_attribute_of_a_method_is_seen_in_the_function():
+    def scenario(run: Run):
+        model, optimizer = model_and_optimizer()
+
+        def step(x):
+            run.note(getattr(optimizer.step, "mark", None))
+            return plain(model, optimizer)(x)
+
+        step = run.wrap(step, model, optimizer)
+        own = type(optimizer).step
+        try:
+            for own.mark in range(3):
+                run.note(step(torch.randn(3, 8)))
+        finally:
+            del own.mark
+
+    equal_both_ways(scenario)
