@@ -15,6 +15,16 @@
 //
 // A plan may let a buffer go and make it again later, in a further block, by running the ops again that make it. The
 // first step that names an op is the run that the program has; verify.h says what holds for those that run it again.
+//
+// Or it moves the buffer out and back. A tier is a memory behind a link: a file, or a device's host. A block may lie in
+// a tier, and a transfer copies one block to another, while ops run:
+//
+//   blocks of a                          transfers
+//   0  memory [0,3)  at offset 0         0 -> 1  issued before step 1, waited for before step 3    a store
+//   1  tier 1 [1,6)  at offset 0         1 -> 2  issued before step 4, waited for before step 5    a load
+//   2  memory [4,6)  at offset 64
+//
+// A resident buffer may have its home in a tier: then it is in memory only in such blocks. link.h has the clocks.
 #pragma once
 
 #include <chrono>
@@ -28,6 +38,7 @@
 #include "lowtide/budget.h"
 #include "lowtide/fingerprint.h"
 #include "lowtide/graph.h"
+#include "lowtide/link.h"
 #include "lowtide/lists.h"
 #include "lowtide/status.h"
 #include "lowtide/units.h"
@@ -38,7 +49,26 @@ struct Block {
   BufferId buffer;              // whose content it holds
   StepIndex begin;              // first step at which its bytes are its own
   StepIndex end;                // first step at which they no longer are
-  std::optional<Bytes> offset;  // from the arena's start; none if the buffer is resident
+  std::optional<Bytes> offset;  // from the arena's start; none for a resident buffer's home
+  std::uint32_t tier = 0;       // 0: memory, where ops can use it; i: the plan's i-th tier, from 1
+};
+
+// A memory behind a link, with an arena of its own.
+struct Tier {
+  std::string name;
+  Link link;
+  Bytes arena = {};     // the highest end of any of its blocks
+  Bytes resident = {};  // all resident buffers whose home it is
+};
+
+// A copy of the content of one block of a buffer to another: a store from memory to a tier, or a load back.
+struct Transfer {
+  BlockId from;
+  BlockId to;
+  StepIndex issue;  // begins before this step
+  StepIndex wait;   // is over before this step; the number of steps: before the plan ends
+
+  bool operator==(const Transfer&) const = default;
 };
 
 // How a plan came about.
@@ -57,13 +87,16 @@ struct Plan {
   Lists<BlockId> writes;          // by step, parallel to the op's writes
   std::vector<Bytes> workspaces;  // by step: the offset of the op's workspace; 0 if it has none
   std::vector<Block> blocks;      // by BlockId
+  std::vector<Tier> tiers = {};   // beyond memory
+  // By issue; before one step stores come before loads. A link takes them in this order.
+  std::vector<Transfer> transfers = {};
 
   Bytes alignment = kAlignment;  // every offset is a multiple of this
   Bytes arena;                   // the highest end of any block or workspace
   Bytes peak;                    // the most bytes of blocks and workspace alive at any step; never more than the arena
   Bytes bound;     // proven: no plan that takes no longer has a smaller arena; without reuse, none without it
-  Bytes resident;  // all resident buffers
-  Nanos time;      // the sum of the ops' costs, of each as often as it runs
+  Bytes resident;  // all resident buffers whose home is memory
+  Nanos time;      // the sum of the ops' costs, of each as often as it runs, and of what they wait for transfers
   Provenance provenance;
 
   // The share of the arena that even its fullest step leaves unused.
