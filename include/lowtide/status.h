@@ -45,7 +45,7 @@ enum class ErrorCode : std::uint16_t {
   op_missing = 202,               // an op of the graph is run by no step
   op_repeated = 203,              // an op is run again that must not be; in an order, any op
   malformed_life = 204,           // an empty life, or one that ends after the last step
-  wrong_residence = 205,          // a resident block with an offset, in part or twice; a planned one without offset
+  wrong_residence = 205,          // a resident buffer without home, with two or with an offset; a planned one without
   wrong_block = 206,              // an operand is given a block that stands in for another buffer
   use_outside_life = 207,         // a block is read or written when it is not alive
   read_before_write = 208,        // a block is read before anything was written there
@@ -65,8 +65,11 @@ enum class ErrorCode : std::uint16_t {
   wrong_resident = 222,
   wrong_bound = 223,
   wrong_time = 224,
-  other_graph = 225,       // the plan was made for another graph
-  block_made_twice = 226,  // content is made in a block that holds some already
+  other_graph = 225,         // the plan was made for another graph
+  block_made_twice = 226,    // content is made in a block that holds some already
+  malformed_transfer = 227,  // not between memory and a tier, of two buffers, against time or out of order
+  wrong_tier = 228,          // an operand is in a tier, where no op can use it
+  in_flight = 229,           // a block is used while a transfer fills it, or changed while one reads it
 
   // Budgets, limits and options.
   memory_infeasible = 301,   // more bytes are needed than the memory budget has

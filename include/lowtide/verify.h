@@ -1,7 +1,8 @@
 // verify.h: is this plan right? The one judge of every planner, sharing no code with any of them.
 //
-// verify() executes the plan symbolically. It walks the steps once and keeps two things: which bytes of the arena are
-// taken by which block, and which version of its buffer each block holds. At every step:
+// verify() executes the plan symbolically. It walks the steps once and keeps three things: which bytes of each arena
+// are taken by which block, which version of its buffer each block holds, and which transfers are under way. At every
+// step:
 //
 //   1. blocks whose life ends here give their bytes back; blocks whose life begins here take theirs: aligned, inside
 //      the arena, and not on bytes that another block still has, unless it is one that the op reads for the last time,
@@ -10,7 +11,7 @@
 //   3. each read finds its block alive and holding exactly the version that the op reads in the graph;
 //   4. each write finds its block alive; the first content of a buffer is made in a block that holds nothing yet, and a
 //      write in place finds the previous version there;
-//   5. whatever the op reads and writes of one buffer is in one block;
+//   5. whatever the op reads and writes of one buffer is in one block, and that is in memory;
 //   6. random ops, collectives and explicit edges keep the graph's order.
 //
 // An op may run again, to make content again that was let go: the same rules hold, but it draws the random numbers of
@@ -18,9 +19,23 @@
 // recomputed, is named in an edge, writes no planned buffer or makes a resident one. What it changes in resident
 // buffers it must be able to leave out (OpFlags::may_skip_updates); it then neither reads nor writes these.
 //
-// At the end every op has run, every resident or kept buffer holds its last version, and the figures that
-// the plan states (arena, peak, resident, bound, time) are so. What has no bytes has no place: its offset is not looked
-// at. Before anything else, a plan that names the graph it was made for, by fingerprint, must be given that graph.
+// With tiers, five things happen before a step, and before the plan ends, in this order:
+//
+//   1. blocks in tiers give their bytes back, and others take theirs;
+//   2. stores that are issued here begin, as listed, and those that are waited for here end;
+//   3. blocks in memory come and go, as above;
+//   4. loads that are issued here begin, and those that are waited for here end;
+//   5. the op runs.
+//
+// A transfer goes between memory and a tier, from one block of a buffer to another, while both live. What its source
+// holds when it begins is what arrives. Until it has been waited for, nothing writes the source, its target holds
+// nothing, and neither ops nor other transfers touch the target. A resident buffer's content is in its home at first,
+// and at the end; beside a home in a tier it may have blocks in memory. Time is that of the clocks of link.h.
+//
+// At the end every op has run, every resident or kept buffer holds its last version, a kept one in memory, and the
+// figures that the plan states (arena, peak, resident, bound, time, and those of its tiers) are so. What has no bytes
+// has no place: its offset is not looked at. Before anything else, a plan that names the graph it was made for, by
+// fingerprint, must be given that graph.
 //
 // No pairs of blocks are compared: a sweep over an ordered set of live intervals makes it O(n log n), a million ops in
 // seconds.

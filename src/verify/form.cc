@@ -1,10 +1,12 @@
 #include "verify/form.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/shown_name.h"
 #include "base/words.h"
+#include "verify/transfers_form.h"
 
 namespace lowtide {
 namespace {
@@ -91,47 +93,101 @@ Status check_steps(const Graph& graph, const Plan& plan) {
   return Done{};
 }
 
-Status check_blocks(const Graph& graph, const Plan& plan) {
-  const StepIndex last(plan.order.size());
-  std::vector<bool> has_block(graph.num_buffers());
+// By buffer: its block without an offset, if it is resident and has one. The first of several.
+std::vector<std::optional<BlockId>> find_homes(const Graph& graph, const Plan& plan) {
+  std::vector<std::optional<BlockId>> homes(graph.num_buffers());
   for (BlockId id(0); id.index() < plan.blocks.size(); id = id.next()) {
     const Block& block = plan.blocks[id.index()];
-    if (block.buffer.index() >= graph.num_buffers()) {
-      return malformed("block ", id, " stands in for buffer ", block.buffer, ", but the graph has ",
-                       graph.num_buffers());
-    }
-    const auto wrong = [&](ErrorCode code, const auto&... why) {
-      return Error{code, words(describe_block(graph, plan, id), " ", why...)};
-    };
-    if (graph.buffer(block.buffer).planned()) {
-      if (!block.offset) return wrong(ErrorCode::wrong_residence, "is planned but has no offset");
-      if (block.begin >= block.end || block.end > last) {
-        return wrong(ErrorCode::malformed_life, "lives [", block.begin, ",", block.end, ") in a plan of ", last,
-                     " steps");
-      }
-    } else {
-      if (block.offset) return wrong(ErrorCode::wrong_residence, "is resident but has offset ", *block.offset);
-      if (block.begin != StepIndex(0) || block.end != last) {
-        return wrong(ErrorCode::wrong_residence, "is resident but lives only [", block.begin, ",", block.end, ") of ",
-                     last, " steps");
-      }
-      if (has_block[block.buffer.index()])
-        return wrong(ErrorCode::wrong_residence, "is resident and has a block already");
-    }
-    has_block[block.buffer.index()] = true;
+    if (block.offset || block.buffer.index() >= graph.num_buffers()) continue;
+    std::optional<BlockId>& home = homes[block.buffer.index()];
+    if (!home && !graph.buffer(block.buffer).planned()) home = id;
   }
-  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
-    if (graph.buffer(id).planned() || has_block[id.index()]) continue;
-    return Error{ErrorCode::wrong_residence, words(describe_buffer(graph, id), " is resident but has no block")};
-  }
-  return Done{};
+  return homes;
 }
+
+class BlockCheck {
+ public:
+  BlockCheck(const Graph& graph, const Plan& plan)
+      : graph_(graph), plan_(plan), last_(plan.order.size()), homes_(find_homes(graph, plan)) {}
+
+  Status run() const {
+    for (BlockId id(0); id.index() < plan_.blocks.size(); id = id.next()) {
+      if (Status status = check(id); !status.ok()) return status;
+    }
+    for (BufferId id(0); id.index() < graph_.num_buffers(); id = id.next()) {
+      if (graph_.buffer(id).planned() || homes_[id.index()]) continue;
+      return Error{ErrorCode::wrong_residence, words(describe_buffer(graph_, id), " is resident but has no block")};
+    }
+    return Done{};
+  }
+
+ private:
+  template <typename... Parts>
+  Error wrong(ErrorCode code, BlockId id, const Parts&... why) const {
+    return {code, words(describe_block(graph_, plan_, id), " ", why...)};
+  }
+
+  Status check(BlockId id) const {
+    const Block& block = plan_.blocks[id.index()];
+    if (block.buffer.index() >= graph_.num_buffers()) {
+      return malformed("block ", id, " stands in for buffer ", block.buffer, ", but the graph has ",
+                       graph_.num_buffers());
+    }
+    if (block.tier > plan_.tiers.size()) {
+      return malformed("block ", id, " is in tier ", block.tier, ", but the plan has ", plan_.tiers.size());
+    }
+    const bool planned = graph_.buffer(block.buffer).planned();
+    if (!block.offset) {
+      return planned ? wrong(ErrorCode::wrong_residence, id, "is planned but has no offset") : check_home(id);
+    }
+    if (!planned) {
+      if (Status status = check_beside_home(id); !status.ok()) return status;
+    }
+    if (block.begin >= block.end || block.end > last_) {
+      return wrong(ErrorCode::malformed_life, id, "lives [", block.begin, ",", block.end, ") in a plan of ", last_,
+                   " steps");
+    }
+    return Done{};
+  }
+
+  Status check_home(BlockId id) const {
+    const Block& block = plan_.blocks[id.index()];
+    if (block.begin != StepIndex(0) || block.end != last_) {
+      return wrong(ErrorCode::wrong_residence, id, "is resident but lives only [", block.begin, ",", block.end, ") of ",
+                   last_, " steps");
+    }
+    if (homes_[block.buffer.index()] != id) {
+      return wrong(ErrorCode::wrong_residence, id, "is resident and has a block already");
+    }
+    return Done{};
+  }
+
+  Status check_beside_home(BlockId id) const {
+    const Block& block = plan_.blocks[id.index()];
+    const std::optional<BlockId> home = homes_[block.buffer.index()];
+    if (!home || plan_.blocks[home->index()].tier == 0) {
+      return wrong(ErrorCode::wrong_residence, id, "is resident but has offset ", *block.offset);
+    }
+    if (block.tier != 0) {
+      return wrong(ErrorCode::wrong_residence, id, "is resident and has its home in ",
+                   describe_tier(plan_, plan_.blocks[home->index()].tier), ", but has offset ", *block.offset, " in ",
+                   describe_tier(plan_, block.tier));
+    }
+    return Done{};
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  const StepIndex last_;
+  const std::vector<std::optional<BlockId>> homes_;  // by buffer
+};
 
 }  // namespace
 
 Status check_form(const Graph& graph, const Plan& plan) {
   if (Status status = check_steps(graph, plan); !status.ok()) return status;
-  return check_blocks(graph, plan);
+  if (Status status = BlockCheck(graph, plan).run(); !status.ok()) return status;
+  return check_transfers(graph, plan);
 }
 
 std::string describe_op(const Graph& graph, OpId op) {
@@ -144,6 +200,10 @@ std::string describe_buffer(const Graph& graph, BufferId buffer) {
 
 std::string describe_block(const Graph& graph, const Plan& plan, BlockId block) {
   return words("block ", block, " (", describe_buffer(graph, plan.blocks[block.index()].buffer), ")");
+}
+
+std::string describe_tier(const Plan& plan, std::uint32_t tier) {
+  return words("tier ", tier, " ", quoted_name(plan.tiers[tier - 1].name));
 }
 
 }  // namespace lowtide

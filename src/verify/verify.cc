@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "base/words.h"
+#include "verify/clocks.h"
+#include "verify/flights.h"
 #include "verify/form.h"
 #include "verify/occupancy.h"
 
@@ -21,21 +23,30 @@ std::string range_text(Bytes offset, Bytes size) {
 class Execution {
  public:
   Execution(const Graph& graph, const Plan& plan)
-      : graph_(graph), plan_(plan), ran_(graph.num_ops()), holds_(plan.blocks.size()), seen_in_(graph.num_buffers()) {
+      : graph_(graph),
+        plan_(plan),
+        ran_(graph.num_ops()),
+        arenas_(plan.tiers.size() + 1),
+        holds_(plan.blocks.size()),
+        seen_in_(graph.num_buffers()),
+        flights_(plan),
+        clocks_(plan) {
     std::vector<std::pair<std::size_t, BlockId>> begins;
     std::vector<std::pair<std::size_t, BlockId>> ends;
     for (BlockId id(0); id.index() < plan.blocks.size(); id = id.next()) {
       const Block& block = plan.blocks[id.index()];
-      const Buffer buffer = graph.buffer(block.buffer);
-      if (buffer.planned()) {
+      if (block.offset) {
         begins.emplace_back(block.begin.index(), id);
         ends.emplace_back(block.end.index(), id);
-      } else if (const VersionId first = buffer.versions.front(); !graph.version(first).writer) {
+      } else if (const VersionId first = graph.buffer(block.buffer).versions.front(); !graph.version(first).writer) {
         holds_[id.index()] = first;
       }
     }
     begins_ = Lists<BlockId>::group(plan.order.size() + 1, begins);
     ends_ = Lists<BlockId>::group(plan.order.size() + 1, ends);
+    std::vector<std::pair<std::size_t, std::size_t>> waits;
+    for (std::size_t i = 0; i < plan.transfers.size(); ++i) waits.emplace_back(plan.transfers[i].wait.index(), i);
+    waits_ = Lists<std::size_t>::group(plan.order.size() + 1, waits);
   }
 
   Status run() {
@@ -44,17 +55,16 @@ class Execution {
       op_ = plan_.order[step.index()];
       again_ = ran_[op_.index()];
       ran_[op_.index()] = true;
-      for (const BlockId block : ends_[step.index()]) give_back(block);
-      for (const BlockId block : begins_[step.index()]) {
-        if (Status status = take(block); !status.ok()) return status;
-      }
+      if (Status status = prepare(); !status.ok()) return status;
       if (Status status = place_workspace(); !status.ok()) return status;
       if (Status status = keep_sequences(); !status.ok()) return status;
       if (Status status = read_and_write(); !status.ok()) return status;
       for (const BlockId block : taken_over_) holds_[block.index()].reset();
       taken_over_.clear();
-      time_ += graph_.op(op_).cost;
+      clocks_.run(graph_.op(op_).cost);
     }
+    step_ = StepIndex(plan_.order.size());
+    if (Status status = prepare(); !status.ok()) return status;
     if (Status status = check_edges(); !status.ok()) return status;
     if (Status status = check_final_contents(); !status.ok()) return status;
     return check_figures();
@@ -71,9 +81,68 @@ class Execution {
   std::string name(BlockId id) const { return describe_block(graph_, plan_, id); }
   std::string name(BufferId id) const { return describe_buffer(graph_, id); }
 
-  // Are `size` bytes at `offset` a place that the arena can give? `id` is the block they are for; none: the op's
-  // workspace.
-  Status check_place(Bytes offset, Bytes size, std::optional<BlockId> id) const {
+  // What happens before a step, or before the plan ends: see verify.h.
+  Status prepare() {
+    if (Status status = exchange_blocks(Where::tiers); !status.ok()) return status;
+    if (Status status = move_contents(Where::tiers); !status.ok()) return status;
+    if (Status status = exchange_blocks(Where::memory); !status.ok()) return status;
+    return move_contents(Where::memory);
+  }
+
+  enum class Where : bool { memory, tiers };
+  bool lies(BlockId id, Where where) const { return (plan_.blocks[id.index()].tier == 0) == (where == Where::memory); }
+
+  Status exchange_blocks(Where where) {
+    for (const BlockId id : ends_[step_.index()]) {
+      if (lies(id, where)) give_back(id);
+    }
+    for (const BlockId id : begins_[step_.index()]) {
+      if (!lies(id, where)) continue;
+      if (Status status = take(id); !status.ok()) return status;
+    }
+    return Done{};
+  }
+
+  // The transfers to there: those that are issued here begin, and then those that are waited for here are over.
+  Status move_contents(Where where) {
+    const std::vector<Transfer>& transfers = plan_.transfers;
+    for (; next_transfer_ < transfers.size(); ++next_transfer_) {
+      const Transfer& transfer = transfers[next_transfer_];
+      if (transfer.issue != step_ || !lies(transfer.to, where)) break;
+      if (Status status = begin_transfer(next_transfer_); !status.ok()) return status;
+    }
+    for (const std::size_t transfer : waits_[step_.index()]) {
+      const BlockId to = transfers[transfer].to;
+      if (!lies(to, where)) continue;
+      const Flights::Flight flight = flights_.end(transfer);
+      holds_[to.index()] = flight.content;
+      clocks_.wait_until(flight.over);
+    }
+    return Done{};
+  }
+
+  Status begin_transfer(std::size_t index) {
+    const auto& [from, to, issue, wait] = plan_.transfers[index];
+    const bool store = tier_of(from) == 0;
+    const auto refuse = [&](ErrorCode code, std::string_view verb, BlockId id, std::string_view why) {
+      return wrong(code, "before step ", issue, ", transfer ", index, " ", verb, " ", name(id), ", which ", why);
+    };
+    const std::string_view moves = store ? "stores" : "loads";
+    if (flights_.is_filled(from)) return refuse(ErrorCode::in_flight, moves, from, "a transfer still fills");
+    if (flights_.is_filled(to)) return refuse(ErrorCode::in_flight, "fills", to, "another transfer still fills");
+    if (flights_.is_read(to)) return refuse(ErrorCode::in_flight, "fills", to, "another transfer still reads");
+    const std::optional<VersionId> content = holds_[from.index()];
+    if (!content) return refuse(ErrorCode::read_before_write, moves, from, "holds nothing");
+    holds_[to.index()].reset();
+    const Bytes size = size_of(from);
+    const Nanos over = store ? clocks_.begin_store(tier_of(to), size) : clocks_.begin_load(tier_of(from), size);
+    flights_.begin(index, {*content, over});
+    return Done{};
+  }
+
+  // Are `size` bytes at `offset` a place that the arena can give, which is that of `tier`? `id` is the block they are
+  // for; none: the op's workspace.
+  Status check_place(Bytes offset, Bytes size, std::uint32_t tier, std::optional<BlockId> id) const {
     const auto what = [&] { return id ? name(*id) : words(here(), ": its workspace"); };
     const std::optional<Bytes> end = checked_add(offset, size);
     if (!end) {
@@ -83,9 +152,9 @@ class Execution {
     if (plan_.alignment == Bytes(0) || offset.count() % plan_.alignment.count() != 0) {
       return wrong(ErrorCode::misaligned, what(), " is at offset ", offset, ", not a multiple of ", plan_.alignment);
     }
-    if (*end > plan_.arena) {
+    if (*end > stated_arena(tier)) {
       return wrong(ErrorCode::outside_arena, what(), " takes bytes ", range_text(offset, size), " of an arena of ",
-                   plan_.arena);
+                   stated_arena(tier), in_tier(tier));
     }
     return Done{};
   }
@@ -93,23 +162,32 @@ class Execution {
   Status take(BlockId id) {
     const Bytes offset = *plan_.blocks[id.index()].offset;
     const Bytes size = size_of(id);
+    const std::uint32_t tier = tier_of(id);
     if (size == Bytes(0)) return Done{};
-    if (Status status = check_place(offset, size, id); !status.ok()) return status;
-    if (const std::optional<BlockId> other = occupancy_.find(offset, offset + size)) {
+    if (Status status = check_place(offset, size, tier, id); !status.ok()) return status;
+    Arena& arena = arenas_[tier];
+    if (const std::optional<BlockId> other = arena.taken.find(offset, offset + size)) {
+      if (tier == 0 && may_take_over(id, *other)) return take_over(id, *other);
       const Block& block = plan_.blocks[other->index()];
-      if (may_take_over(id, *other)) {
-        occupancy_.give_back(offset);
-        occupancy_.take(offset, offset + size, id);
-        taken_over_.push_back(*other);
-        return Done{};
-      }
       return wrong(ErrorCode::block_overlap, here(), ": ", name(id), " begins on bytes ", range_text(offset, size),
-                   ", but ", name(*other), " lives on ", range_text(*block.offset, size_of(*other)), " until step ",
-                   block.end);
+                   in_tier(tier), ", but ", name(*other), " lives on ", range_text(*block.offset, size_of(*other)),
+                   " until step ", block.end);
     }
-    occupancy_.take(offset, offset + size, id);
-    live_ += size;
-    highest_ = std::max(highest_, offset + size);
+    arena.taken.take(offset, offset + size, id);
+    arena.live += size;
+    arena.highest = std::max(arena.highest, offset + size);
+    return Done{};
+  }
+
+  Status take_over(BlockId next, BlockId last) {
+    if (flights_.is_read(last)) {
+      return wrong(ErrorCode::in_flight, here(), ": ", name(next), " takes over the bytes of ", name(last),
+                   ", which a transfer still reads");
+    }
+    const Bytes offset = *plan_.blocks[next.index()].offset;
+    arenas_[0].taken.give_back(offset);
+    arenas_[0].taken.take(offset, offset + size_of(next), next);
+    taken_over_.push_back(last);
     return Done{};
   }
 
@@ -131,23 +209,25 @@ class Execution {
     const Bytes size = size_of(id);
     if (size == Bytes(0)) return;
     const Bytes offset = *plan_.blocks[id.index()].offset;
-    if (occupancy_.find(offset, offset + size) != id) return;  // another has taken it over
-    occupancy_.give_back(offset);
-    live_ -= size;
+    Arena& arena = arenas_[tier_of(id)];
+    if (arena.taken.find(offset, offset + size) != id) return;  // another has taken it over
+    arena.taken.give_back(offset);
+    arena.live -= size;
   }
 
   Status place_workspace() {
     const Bytes offset = plan_.workspaces[step_.index()];
     const Bytes size = graph_.op(op_).workspace;
-    peak_ = std::max(peak_, live_ + size);
+    Arena& memory = arenas_[0];
+    peak_ = std::max(peak_, memory.live + size);
     if (size == Bytes(0)) return Done{};
-    if (Status status = check_place(offset, size, std::nullopt); !status.ok()) return status;
-    if (const std::optional<BlockId> other = occupancy_.find(offset, offset + size)) {
+    if (Status status = check_place(offset, size, 0, std::nullopt); !status.ok()) return status;
+    if (const std::optional<BlockId> other = memory.taken.find(offset, offset + size)) {
       return wrong(ErrorCode::workspace_overlap, here(), ": its workspace takes bytes ", range_text(offset, size),
                    ", but ", name(*other), " lives on ",
                    range_text(*plan_.blocks[other->index()].offset, size_of(*other)));
     }
-    highest_ = std::max(highest_, offset + size);
+    memory.highest = std::max(memory.highest, offset + size);
     return Done{};
   }
 
@@ -178,12 +258,17 @@ class Execution {
       const BufferId buffer = graph_.version(version).buffer;
       if (Status status = check_access(read_blocks[i], buffer, "reads"); !status.ok()) return status;
       if (leaves_alone(op, buffer)) continue;
+      if (Status status = check_landed(read_blocks[i], "reads"); !status.ok()) return status;
       if (Status status = check_holds(read_blocks[i], version, "reads"); !status.ok()) return status;
     }
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const Version version = graph_.version(op.writes[i]);
       if (Status status = check_access(write_blocks[i], version.buffer, "writes"); !status.ok()) return status;
       if (leaves_alone(op, version.buffer)) continue;
+      if (Status status = check_landed(write_blocks[i], "writes"); !status.ok()) return status;
+      if (flights_.is_read(write_blocks[i])) {
+        return wrong(ErrorCode::in_flight, here(), " writes ", name(write_blocks[i]), ", which a transfer still reads");
+      }
       if (version.index > 0) {
         const VersionId previous = graph_.buffer(version.buffer).versions[version.index - 1];
         if (Status status = check_holds(write_blocks[i], previous, "changes in place"); !status.ok()) return status;
@@ -203,7 +288,12 @@ class Execution {
            std::ranges::any_of(op.writes, [&](VersionId write) { return graph_.version(write).buffer == buffer; });
   }
 
-  // The block stands in for `buffer`, is alive, and is the only one of that buffer that the op is given.
+  Status check_landed(BlockId id, std::string_view verb) const {
+    if (!flights_.is_filled(id)) return Done{};
+    return wrong(ErrorCode::in_flight, here(), " ", verb, " ", name(id), ", which a transfer still fills");
+  }
+
+  // The block stands in for `buffer`, is alive in memory, and is the only one of that buffer that the op is given.
   Status check_access(BlockId id, BufferId buffer, std::string_view verb) {
     const Block& block = plan_.blocks[id.index()];
     if (block.buffer != buffer) {
@@ -212,6 +302,9 @@ class Execution {
     if (step_ < block.begin || block.end <= step_) {
       return wrong(ErrorCode::use_outside_life, here(), " ", verb, " ", name(id), ", which lives [", block.begin, ",",
                    block.end, ")");
+    }
+    if (block.tier != 0) {
+      return wrong(ErrorCode::wrong_tier, here(), " ", verb, " ", name(id), in_tier(block.tier));
     }
     auto& [step, seen] = seen_in_[buffer.index()];
     if (step == step_ && seen && *seen != id) {
@@ -248,8 +341,9 @@ class Execution {
     std::vector<bool> found(graph_.num_buffers());
     for (BlockId id(0); id.index() < plan_.blocks.size(); id = id.next()) {
       const Block& block = plan_.blocks[id.index()];
-      const bool alive = block.end.index() == plan_.order.size();
-      if (alive && holds_[id.index()] == graph_.buffer(block.buffer).versions.back())
+      const bool planned = graph_.buffer(block.buffer).planned();
+      const bool counts = planned ? block.tier == 0 && block.end.index() == plan_.order.size() : !block.offset;
+      if (counts && holds_[id.index()] == graph_.buffer(block.buffer).versions.back())
         found[block.buffer.index()] = true;
     }
     for (BufferId id(0); id.index() < graph_.num_buffers(); id = id.next()) {
@@ -262,44 +356,64 @@ class Execution {
   }
 
   Status check_figures() const {
-    const auto differs = [](ErrorCode code, std::string_view what, auto stated, auto found) {
+    std::vector<Bytes> resident(arenas_.size());  // by tier, memory first
+    for (const Block& block : plan_.blocks) {
+      if (!block.offset) resident[block.tier] += graph_.buffer(block.buffer).size;
+    }
+    const auto differs = [](ErrorCode code, const auto& what, auto stated, auto found) {
       return wrong(code, "the plan states ", what, " of ", stated, ", but it is ", found);
     };
-    const Bytes resident = graph_.resident_bytes();
-    if (plan_.arena != highest_) return differs(ErrorCode::wrong_arena, "an arena", plan_.arena, highest_);
+    for (std::uint32_t tier = 0; tier < arenas_.size(); ++tier) {
+      const Bytes arena = stated_arena(tier);
+      if (arena != arenas_[tier].highest) {
+        return differs(ErrorCode::wrong_arena, words("an arena", in_tier(tier)), arena, arenas_[tier].highest);
+      }
+      const Bytes stated = tier == 0 ? plan_.resident : plan_.tiers[tier - 1].resident;
+      if (stated != resident[tier]) {
+        return differs(ErrorCode::wrong_resident, words("resident bytes", in_tier(tier)), stated, resident[tier]);
+      }
+    }
     if (plan_.peak != peak_) return differs(ErrorCode::wrong_peak, "a peak", plan_.peak, peak_);
-    if (plan_.resident != resident)
-      return differs(ErrorCode::wrong_resident, "resident bytes", plan_.resident, resident);
-    if (plan_.time != time_) return differs(ErrorCode::wrong_time, "a time", plan_.time, time_);
-    if (plan_.bound > highest_) {
+    if (plan_.time != clocks_.now()) return differs(ErrorCode::wrong_time, "a time", plan_.time, clocks_.now());
+    if (plan_.bound > plan_.arena) {
       return wrong(ErrorCode::wrong_bound, "the plan states that no arena is smaller than ", plan_.bound,
-                   ", but its own is ", highest_);
+                   ", but its own is ", plan_.arena);
     }
     return Done{};
   }
 
+  std::uint32_t tier_of(BlockId id) const { return plan_.blocks[id.index()].tier; }
+  Bytes stated_arena(std::uint32_t tier) const { return tier == 0 ? plan_.arena : plan_.tiers[tier - 1].arena; }
+  // " in tier 1 'disk'"; nothing for memory.
+  std::string in_tier(std::uint32_t tier) const { return tier == 0 ? "" : words(" in ", describe_tier(plan_, tier)); }
   Bytes size_of(BlockId id) const { return graph_.buffer(plan_.blocks[id.index()].buffer).size; }
 
   const Graph& graph_;
   const Plan& plan_;
-  Lists<BlockId> begins_;  // by step
-  Lists<BlockId> ends_;    // by step
+  Lists<BlockId> begins_;     // by step
+  Lists<BlockId> ends_;       // by step
+  Lists<std::size_t> waits_;  // by step: transfers
 
   StepIndex step_;
   OpId op_;
   bool again_ = false;     // the op has run before
   std::vector<bool> ran_;  // by op
-  Occupancy occupancy_;
+  struct Arena {
+    Occupancy taken;
+    Bytes live;
+    Bytes highest;
+  };
+  std::vector<Arena> arenas_;                    // memory's, and that of each tier
   std::vector<BlockId> taken_over_;              // at this step: their bytes are another block's now
   std::vector<std::optional<VersionId>> holds_;  // by block
   std::vector<std::pair<StepIndex, std::optional<BlockId>>> seen_in_;  // by buffer: when it was last used, and where
   std::optional<OpId> last_random_;
   std::optional<OpId> last_collective_;
 
-  Bytes live_;
+  std::size_t next_transfer_ = 0;  // the first that has not begun
+  Flights flights_;
+  Clocks clocks_;
   Bytes peak_;
-  Bytes highest_;
-  Nanos time_;
 };
 
 Status check_graph(const Graph& graph, const Plan& plan) {
