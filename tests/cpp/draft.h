@@ -19,20 +19,25 @@ struct DraftStep {
 struct Draft {
   std::vector<DraftStep> steps;
   std::vector<Block> blocks;
+  std::vector<Tier> tiers = {};
+  std::vector<Transfer> transfers = {};
   Bytes arena, peak, bound, resident;
   Nanos time;
 };
 
-// `order` with some ops run again, blocks of which some live longer than they must, and a packing that may leave holes.
+// `order` with some ops run again, settled.
 Draft draft_plan(const Graph& graph, const std::vector<OpId>& order, std::mt19937_64& random);
+
+// Lives for every block, of which some are longer than they must be, a packing that may leave holes, and the figures.
+void settle(const Graph& graph, Draft& draft, std::mt19937_64& random);
 
 Plan finish(const Draft& draft);
 
-// Each planned block lives from its first use to its last, or to the end if its buffer is kept. Unused blocks stay as
-// they are.
+// Each block with an offset lives from its first use to its last, by ops and transfers; in memory, to the end if its
+// buffer is planned and kept, and it is not stored. Unused blocks stay as they are.
 void derive_lives(const Graph& graph, Draft& draft);
 
-// New offsets for every planned block and workspace.
+// New offsets for every block that has one and every workspace.
 void pack_again(const Graph& graph, Draft& draft, std::mt19937_64& random);
 
 // States the figures that the draft has now.

@@ -4,72 +4,19 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
+
+#include "cells.h"
+#include "plan_time.h"
 
 namespace lowtide {
 namespace {
 
-Tag mix(Tag a, Tag b) {
-  Tag x = a * 0x9E3779B97F4A7C15u + b;
-  x ^= x >> 29;
-  x *= 0xBF58476D1CE4E5B9u;
-  return x ^ (x >> 32);
-}
-
-Tag digest(Tag seed, const Contents& contents) {
-  for (const Tag tag : contents) seed = mix(seed, tag);
-  return seed;
-}
-
-Contents filled(Tag seed, std::size_t size) {
-  Contents contents(size);
-  for (std::size_t i = 0; i < size; ++i) contents[i] = mix(seed, i);
-  return contents;
-}
-
-Contents initial_contents(const Graph& graph, BufferId buffer) {
-  return filled(mix(1, buffer.value()), graph.buffer(buffer).size.count());
-}
-
-// What an op computes from all that it sees.
-Contents computed(OpId op, std::size_t output, Tag inputs, std::size_t size) {
-  return filled(mix(mix(2 + op.value(), output), inputs), size);
-}
-
-// Something that the op changes for the caller and can leave out when it runs again: no other result depends on it.
-bool can_be_left_out(const Graph& graph, const Op& op, BufferId buffer) {
-  if (!op.flags.may_skip_updates || graph.buffer(buffer).residence != Residence::resident) return false;
-  return std::ranges::any_of(op.writes, [&](VersionId write) {
-    return graph.version(write).buffer == buffer && graph.version(write).index > 0;
-  });
-}
-
-// All that an op sees: what its results depend on, and what its updates do.
-class Inputs {
- public:
-  Inputs(const Graph& graph, const Op& op) : graph_(graph), op_(op) {}
-
-  void add_state(Tag state) { for_results_ = for_updates_ = mix(for_updates_, state); }
-  void add(BufferId buffer, const Contents& contents) {
-    if (!can_be_left_out(graph_, op_, buffer)) for_results_ = digest(for_results_, contents);
-    for_updates_ = digest(for_updates_, contents);
-  }
-  Tag of(BufferId written) const { return can_be_left_out(graph_, op_, written) ? for_updates_ : for_results_; }
-
- private:
-  const Graph& graph_;
-  const Op& op_;
-  Tag for_results_ = 0;
-  Tag for_updates_ = 0;
-};
-
-constexpr Tag kStart = 1;  // of the generator and the network; not 0, from which op 0 would lead nowhere
-constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 constexpr std::size_t kWorkspace = static_cast<std::size_t>(-2);
-constexpr Tag kPoison = 0xDEADDEADDEADDEADu;
 
-struct Cell {
-  std::size_t owner = kNobody;
-  Tag tag = kPoison;
+struct Copy {
+  Transfer transfer;
+  Contents contents;  // as it began
 };
 
 class Machine {
@@ -78,89 +25,176 @@ class Machine {
       : graph_(graph),
         reference_(reference),
         plan_(plan),
-        arena_(plan.arena.count()),
-        random_state_at_first_run_(graph.num_ops()) {}
+        homes_(graph.num_buffers()),
+        taken_(plan.blocks.size()),
+        freed_(plan.blocks.size()),
+        random_state_at_first_run_(graph.num_ops()) {
+    cells_.emplace_back(plan.arena.count());
+    for (const Tier& tier : plan.tiers) cells_.emplace_back(tier.arena.count());
+  }
 
   std::string run() {
+    look_at_tiers();
     bind_callers_memory();
-    std::vector<int> taken(plan_.blocks.size());
     for (std::size_t now = 0; now <= plan_.order.size() && wrong_.empty(); ++now) {
-      if (now == plan_.order.size()) look_at_results();
-      for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
-        if (!in_arena(b) || plan_.blocks[b].end.index() != now) continue;
-        if (taken[b] != 1) fail("a block is freed that is not there");
-        taken[b] = 2;
-        release(b);
-      }
-      if (now == plan_.order.size()) break;
-      for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
-        if (!in_arena(b) || plan_.blocks[b].begin.index() != now) continue;
-        taken[b] = 1;
-        if (const std::optional<std::size_t> giver = giver_of(b, now)) {
-          heirs_.emplace_back(*giver, b);
-        } else {
-          acquire(b, *plan_.blocks[b].offset, size_of(b));
-        }
-      }
-      if (wrong_.empty()) execute(now);
+      exchange(Side::tiers, now);
+      copy(Side::tiers, now);
+      exchange(Side::memory, now);
+      copy(Side::memory, now);
+      if (now < plan_.order.size() && wrong_.empty()) execute(now);
+      watch_copies();
     }
+    if (!wrong_.empty()) return wrong_;
+    look_at_results();
     for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
-      if (in_arena(b) && taken[b] != 2) fail("a block outlives the step");
+      if (in_arena(b)) free_block(b, plan_.order.size());
+      if (in_arena(b) && !freed_[b]) fail("a block outlives the step");
     }
+    if (!copies_.empty() || next_copy_ < plan_.transfers.size()) fail("a copy outlives the step");
     if (std::ranges::count(random_state_at_first_run_, std::optional<Tag>()) > 0) fail("an op did not run");
     look_at_figures();
     return wrong_;
   }
 
  private:
+  enum class Side : bool { memory, tiers };
+
   void fail(const char* what) {
     if (wrong_.empty()) wrong_ = what;
   }
+  bool in_memory(std::size_t block) const { return plan_.blocks[block].tier == 0; }
+  bool is_on(Side side, std::size_t block) const { return in_memory(block) == (side == Side::memory); }
+  Cells& cells_of(std::size_t block) { return cells_[plan_.blocks[block].tier]; }
+  const Cells& cells_of(std::size_t block) const { return cells_[plan_.blocks[block].tier]; }
 
   bool in_arena(std::size_t block) const { return plan_.blocks[block].offset.has_value(); }
   std::size_t size_of(std::size_t block) const { return graph_.buffer(plan_.blocks[block].buffer).size.count(); }
 
-  // The caller lends the memory of each resident buffer, once and for the whole step.
-  void bind_callers_memory() {
-    for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
-      const Block& block = plan_.blocks[b];
-      const Buffer buffer = graph_.buffer(block.buffer);
-      if (in_arena(b) == (buffer.residence == Residence::resident)) fail("memory is sought on the wrong side");
-      if (in_arena(b)) continue;
-      if (block.begin.index() != 0 || block.end.index() != plan_.order.size())
-        fail("the caller's memory is there all the time");
-      const bool starts_full = !graph_.version(buffer.versions[0]).writer;
-      Contents contents = starts_full ? initial_contents(graph_, block.buffer) : Contents(buffer.size.count(), kPoison);
-      if (owner_of_caller_memory_.contains(block.buffer.value())) fail("the caller's memory is bound twice");
-      owner_of_caller_memory_[block.buffer.value()] = b;
-      callers_[b] = std::move(contents);
+  void look_at_tiers() {
+    for (const Tier& tier : plan_.tiers) {
+      if (tier.link.store_per_second == Bytes(0) || tier.link.load_per_second == Bytes(0)) fail("a link stands still");
     }
-    for (std::size_t buffer = 0; buffer < graph_.num_buffers(); ++buffer) {
-      const bool callers = graph_.buffer(BufferId(buffer)).residence == Residence::resident;
-      const auto key = static_cast<std::uint32_t>(buffer);
-      if (callers && !owner_of_caller_memory_.contains(key)) fail("the caller's memory is not bound");
+    for (const Block& block : plan_.blocks) {
+      if (block.tier > plan_.tiers.size()) fail("a block is nowhere");
+    }
+    for (const Transfer& transfer : plan_.transfers) {
+      const std::size_t from = transfer.from.index();
+      const std::size_t to = transfer.to.index();
+      if (std::max(from, to) >= plan_.blocks.size()) return fail("a copy has no end");
+      if (plan_.blocks[from].buffer != plan_.blocks[to].buffer) fail("a copy is of another buffer");
+      if (in_memory(from) == in_memory(to)) fail("a copy has no link");
     }
   }
 
-  void acquire(std::size_t owner, Bytes offset, std::size_t size) {
-    const std::size_t start = offset.count();
-    if (start % 64 != 0) return fail("an address is not aligned");
-    if (start > arena_.size() || size > arena_.size() - start) return fail("an address is not in the arena");
-    for (std::size_t i = start; i < start + size; ++i) {
-      if (arena_[i].owner != kNobody) return fail("a byte has an owner already");
+  // The caller lends the memory of each resident buffer, once and for the whole step: its home, wherever that is.
+  void bind_callers_memory() {
+    for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
+      const Block& block = plan_.blocks[b];
+      if (in_arena(b)) continue;
+      const Buffer buffer = graph_.buffer(block.buffer);
+      if (buffer.residence == Residence::planned) fail("the caller is asked for what is not the caller's");
+      if (block.begin.index() != 0 || block.end.index() != plan_.order.size())
+        fail("the caller's memory is there all the time");
+      if (homes_[block.buffer.index()]) fail("the caller's memory is bound twice");
+      homes_[block.buffer.index()] = b;
+      const bool starts_full = !graph_.version(buffer.versions[0]).writer;
+      callers_[b] = starts_full ? initial_contents(graph_, block.buffer) : Contents(buffer.size.count(), kPoison);
     }
-    for (std::size_t i = start; i < start + size; ++i) arena_[i] = {owner, kPoison};
-    in_use_ += size;
-    most_in_use_ = std::max(most_in_use_, in_use_);
-    high_water_ = std::max(high_water_, start + size);
+    for (std::size_t buffer = 0; buffer < graph_.num_buffers(); ++buffer) {
+      const bool callers = graph_.buffer(BufferId(buffer)).residence == Residence::resident;
+      if (callers && !homes_[buffer]) fail("the caller's memory is not bound");
+    }
+    for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
+      const std::optional<std::size_t> home = homes_[plan_.blocks[b].buffer.index()];
+      if (!in_arena(b) || !home) continue;
+      if (in_memory(*home) || !in_memory(b)) fail("a copy of the caller's memory is of no use");
+    }
+  }
+
+  // Blocks come and go. What is there when the last op has run stays.
+  void exchange(Side side, std::size_t now) {
+    if (now == plan_.order.size() || !wrong_.empty()) return;
+    for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
+      if (in_arena(b) && is_on(side, b)) free_block(b, now);
+    }
+    for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
+      if (in_arena(b) && is_on(side, b) && plan_.blocks[b].begin.index() == now) take_block(b, now);
+    }
+    watch_copies();
+  }
+
+  void free_block(std::size_t block, std::size_t now) {
+    if (plan_.blocks[block].end.index() != now) return;
+    if (!taken_[block]) fail("a block is freed that is not there");
+    freed_[block] = true;
+    cells_of(block).release(block);
+  }
+
+  void take_block(std::size_t block, std::size_t now) {
+    taken_[block] = true;
+    if (const std::optional<std::size_t> giver = giver_of(block, now)) {
+      heirs_.emplace_back(*giver, block);
+    } else {
+      acquire(cells_of(block), block, *plan_.blocks[block].offset, size_of(block));
+    }
+  }
+
+  void acquire(Cells& cells, std::size_t owner, Bytes offset, std::size_t size) {
+    if (const char* wrong = cells.acquire(owner, offset.count(), size)) fail(wrong);
+  }
+
+  // Copies to that side begin, in the order of their list, and others are over.
+  void copy(Side side, std::size_t now) {
+    for (; wrong_.empty() && next_copy_ < plan_.transfers.size(); ++next_copy_) {
+      const Transfer& next = plan_.transfers[next_copy_];
+      if (next.issue.index() != now || !is_on(side, next.to.index())) break;
+      begin_copy(next, now);
+      watch_copies();
+    }
+    for (std::size_t i = 0; wrong_.empty() && i < copies_.size();) {
+      const Copy done = copies_[i];
+      if (done.transfer.wait.index() != now || !is_on(side, done.transfer.to.index())) {
+        ++i;
+        continue;
+      }
+      copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
+      end_copy(done, now);
+      watch_copies();
+    }
+  }
+
+  void begin_copy(const Transfer& transfer, std::size_t now) {
+    const std::size_t from = transfer.from.index();
+    const std::size_t to = transfer.to.index();
+    const std::optional<Contents> contents = load(from, size_of(from));
+    if (!contents) return fail("a copy is of bytes not its block's");
+    if (std::ranges::count(*contents, kPoison) > 0) return fail("a copy is of nothing");
+    if (now == plan_.order.size() && in_arena(to)) return fail("a copy begins when there is no step left to use it");
+    if (!store(to, Contents(contents->size(), kPoison))) return fail("a copy is to bytes not its block's");
+    copies_.push_back({transfer, *contents});
+  }
+
+  void end_copy(const Copy& done, std::size_t now) {
+    const std::size_t from = done.transfer.from.index();
+    if (now == plan_.order.size() && !in_memory(from) && in_arena(from)) fail("a copy is of a place that is gone");
+    store(done.transfer.to.index(), done.contents);
+  }
+
+  // A copy that is under way can read and write any byte now.
+  void watch_copies() {
+    for (const Copy& copy : copies_) {
+      const std::size_t size = copy.contents.size();
+      if (load(copy.transfer.from.index(), size) != copy.contents) fail("what is copied changes");
+      if (load(copy.transfer.to.index(), size) != Contents(size, kPoison)) fail("a copy falls on something");
+    }
   }
 
   // The block that has the bytes of `block` now, if the op that runs may leave its result there and frees it.
   std::optional<std::size_t> giver_of(std::size_t block, std::size_t now) const {
     const std::size_t start = plan_.blocks[block].offset->count();
     const std::size_t size = size_of(block);
-    if (size == 0 || start >= arena_.size() || arena_[start].owner >= plan_.blocks.size()) return std::nullopt;
-    const std::size_t giver = arena_[start].owner;
+    const std::size_t giver = cells_[0].owner_at(start);
+    if (!in_memory(block) || size == 0 || giver >= plan_.blocks.size()) return std::nullopt;
     const Block& from = plan_.blocks[giver];
     if (*from.offset != Bytes(start) || size_of(giver) != size || from.end.index() != now + 1) return std::nullopt;
     if (std::ranges::count(plan_.reads[now], BlockId(giver)) == 0) return std::nullopt;
@@ -173,20 +207,8 @@ class Machine {
 
   // Once the op has read everything, results lie where operands did.
   void pass_on() {
-    for (const auto& [giver, heir] : heirs_) {
-      for (Cell& cell : arena_) {
-        if (cell.owner == giver) cell = {heir, kPoison};
-      }
-    }
+    for (const auto& [giver, heir] : heirs_) cells_[0].pass_on(giver, heir);
     heirs_.clear();
-  }
-
-  void release(std::size_t owner) {
-    for (Cell& cell : arena_) {
-      if (cell.owner != owner) continue;
-      cell = {};
-      --in_use_;
-    }
   }
 
   // All bytes that an operand of `size` bytes has in `block`, if they are the block's own.
@@ -196,23 +218,15 @@ class Machine {
       if (memory.size() < size) return std::nullopt;
       return Contents(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(size));
     }
-    Contents contents(size);
-    const std::size_t start = plan_.blocks[block].offset->count();
-    for (std::size_t i = 0; i < size; ++i) {
-      if (start + i >= arena_.size() || arena_[start + i].owner != block) return std::nullopt;
-      contents[i] = arena_[start + i].tag;
-    }
-    return contents;
+    return cells_of(block).read(block, plan_.blocks[block].offset->count(), size);
   }
 
   bool store(std::size_t block, const Contents& contents) {
     if (!load(block, contents.size())) return false;
-    for (std::size_t i = 0; i < contents.size(); ++i) {
-      if (in_arena(block)) {
-        arena_[plan_.blocks[block].offset->count() + i].tag = contents[i];
-      } else {
-        callers_[block][i] = contents[i];
-      }
+    if (in_arena(block)) {
+      cells_of(block).write(plan_.blocks[block].offset->count(), contents);
+    } else {
+      std::ranges::copy(contents, callers_[block].begin());
     }
     return true;
   }
@@ -228,7 +242,7 @@ class Machine {
       const bool follows = random_state_at_first_run_[edge.before.index()].has_value();
       if (edge.after == id && !follows) return fail("an op runs before one it must follow");
     }
-    if (op.workspace.count() > 0) acquire(kWorkspace, plan_.workspaces[now], op.workspace.count());
+    if (op.workspace.count() > 0) acquire(cells_[0], kWorkspace, plan_.workspaces[now], op.workspace.count());
     if (!wrong_.empty()) return;
 
     Inputs inputs(graph_, op);
@@ -236,12 +250,12 @@ class Machine {
       // The generator is set back for a run that is not the first, and stands afterwards where it stood before.
       if (*first_state != reference_.random_state_before(id)) return fail("other random numbers are drawn");
       inputs.add_state(*first_state);
-      if (!again) random_state_ = mix(random_state_, id.value());
+      if (!again) random_state_ = state_after(random_state_, id);
     }
     if (op.flags.collective) {
       if (network_state_ != reference_.network_state_before(id)) return fail("other ranks are at another collective");
       inputs.add_state(network_state_);
-      network_state_ = mix(network_state_, id.value());
+      network_state_ = state_after(network_state_, id);
     }
     const auto left_out = [&](BufferId buffer) { return again && can_be_left_out(graph_, op, buffer); };
     std::map<BufferId, BlockId> addresses;
@@ -250,6 +264,7 @@ class Machine {
       const BufferId buffer = graph_.version(version).buffer;
       const BlockId block = plan_.reads[now][i];
       if (addresses.emplace(buffer, block).first->second != block) return fail("an argument has two addresses");
+      if (!in_memory(block.index())) return fail("an op cannot reach its argument");
       if (left_out(buffer)) continue;
       const Contents& expected = reference_.of(version);
       const std::optional<Contents> found = load(block.index(), expected.size());
@@ -260,6 +275,7 @@ class Machine {
       const Version version = graph_.version(op.writes[i]);
       const BlockId block = plan_.writes[now][i];
       if (addresses.emplace(version.buffer, block).first->second != block) return fail("an argument has two addresses");
+      if (!in_memory(block.index())) return fail("an op cannot reach its argument");
       if (version.index == 0 || left_out(version.buffer)) continue;
       const Contents& expected = reference_.of(graph_.buffer(version.buffer).versions[version.index - 1]);
       const std::optional<Contents> found = load(block.index(), expected.size());
@@ -272,13 +288,13 @@ class Machine {
       const Version version = graph_.version(op.writes[i]);
       const std::size_t size = graph_.buffer(version.buffer).size.count();
       if (plan_.blocks[block].buffer != version.buffer) return fail("an op writes over another buffer");
+      if (!load(block, size)) return fail("an op is given bytes not its own");
       if (left_out(version.buffer)) continue;
       if (version.index == 0 && load(block, size) != Contents(size, kPoison))
         return fail("a result is made on another");
-      if (!store(block, computed(id, i, inputs.of(version.buffer), size)))
-        return fail("an op writes bytes not its own");
+      store(block, computed(id, i, inputs.of(version.buffer), size));
     }
-    release(kWorkspace);
+    cells_[0].release(kWorkspace);
   }
 
   // What memory does not show: the world sees the op run, or it runs for nothing.
@@ -301,81 +317,47 @@ class Machine {
       const Contents& expected = reference_.of(buffer.versions.back());
       bool found = false;
       for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
-        if (plan_.blocks[b].buffer == BufferId(i)) found = found || load(b, expected.size()) == expected;
+        const bool counts = homes_[i] ? homes_[i] == b : in_memory(b);
+        if (plan_.blocks[b].buffer == BufferId(i) && counts) found = found || load(b, expected.size()) == expected;
       }
       if (!found) fail("a result is not there");
     }
   }
 
   void look_at_figures() {
-    std::uint64_t resident = 0;
-    std::uint64_t time = 0;
-    for (std::size_t i = 0; i < graph_.num_buffers(); ++i) {
-      const Buffer buffer = graph_.buffer(BufferId(i));
-      if (buffer.residence == Residence::resident) resident += buffer.size.count();
+    std::vector<std::uint64_t> resident(cells_.size());
+    for (const auto& [home, contents] : callers_) resident[plan_.blocks[home].tier] += contents.size();
+    if (plan_.arena.count() != cells_[0].high_water()) fail("the arena is not as large as stated");
+    if (plan_.peak.count() != cells_[0].most_in_use()) fail("the peak is not as stated");
+    if (plan_.resident.count() != resident[0]) fail("the resident bytes are not as stated");
+    if (plan_.time != time_of(graph_, plan_)) fail("the time is not as stated");
+    if (plan_.bound.count() > cells_[0].high_water()) fail("the arena is below the bound");
+    for (std::size_t i = 0; i < plan_.tiers.size(); ++i) {
+      const Tier& tier = plan_.tiers[i];
+      if (tier.arena.count() != cells_[i + 1].high_water()) fail("the arena of a tier is not as large as stated");
+      if (tier.resident.count() != resident[i + 1]) fail("the resident bytes of a tier are not as stated");
     }
-    for (const OpId op : plan_.order) time += graph_.op(op).cost.count();
-    if (plan_.arena.count() != high_water_) fail("the arena is not as large as stated");
-    if (plan_.peak.count() != most_in_use_) fail("the peak is not as stated");
-    if (plan_.resident.count() != resident) fail("the resident bytes are not as stated");
-    if (plan_.time.count() != time) fail("the time is not as stated");
-    if (plan_.bound.count() > high_water_) fail("the arena is below the bound");
   }
 
   const Graph& graph_;
   const Reference& reference_;
   const Plan& plan_;
-  std::vector<Cell> arena_;
-  std::map<std::size_t, Contents> callers_;                      // by block: resident memory
-  std::map<std::uint32_t, std::size_t> owner_of_caller_memory_;  // by buffer
-  std::vector<std::optional<Tag>> random_state_at_first_run_;    // by op; none: it has not run
+  std::vector<Cells> cells_;                                   // memory's, and those of each tier
+  std::map<std::size_t, Contents> callers_;                    // by block: resident memory
+  std::vector<std::optional<std::size_t>> homes_;              // by buffer: the block of its resident memory
+  std::vector<bool> taken_;                                    // by block
+  std::vector<bool> freed_;                                    // by block
+  std::vector<Copy> copies_;                                   // under way
+  std::size_t next_copy_ = 0;                                  // the first that has not begun
+  std::vector<std::optional<Tag>> random_state_at_first_run_;  // by op; none: it has not run
   std::vector<std::pair<std::size_t, std::size_t>>
       heirs_;  // at this step: a block, and the one that has its bytes next
   Tag random_state_ = kStart;
   Tag network_state_ = kStart;
-  std::size_t in_use_ = 0;
-  std::size_t most_in_use_ = 0;
-  std::size_t high_water_ = 0;
   std::string wrong_;
 };
 
 }  // namespace
-
-Reference::Reference(const Graph& graph)
-    : contents_(graph.num_versions()), random_state_(graph.num_ops()), network_state_(graph.num_ops()) {
-  for (std::size_t v = 0; v < graph.num_versions(); ++v) {
-    const Version version = graph.version(VersionId(v));
-    if (!version.writer) contents_[v] = initial_contents(graph, version.buffer);
-  }
-  Tag random_state = kStart;
-  Tag network_state = kStart;
-  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
-    const Op op = graph.op(id);
-    random_state_[id.index()] = random_state;
-    network_state_[id.index()] = network_state;
-    Inputs inputs(graph, op);
-    if (op.flags.random) {
-      inputs.add_state(random_state);
-      random_state = mix(random_state, id.value());
-    }
-    if (op.flags.collective) {
-      inputs.add_state(network_state);
-      network_state = mix(network_state, id.value());
-    }
-    for (const ValueId read : op.reads) {
-      const VersionId version = graph.value(read).version;
-      inputs.add(graph.version(version).buffer, of(version));
-    }
-    for (const VersionId write : op.writes) {
-      const Version version = graph.version(write);
-      if (version.index > 0) inputs.add(version.buffer, of(graph.buffer(version.buffer).versions[version.index - 1]));
-    }
-    for (std::size_t i = 0; i < op.writes.size(); ++i) {
-      const BufferId buffer = graph.version(op.writes[i]).buffer;
-      contents_[op.writes[i].index()] = computed(id, i, inputs.of(buffer), graph.buffer(buffer).size.count());
-    }
-  }
-}
 
 std::string run_on_machine(const Graph& graph, const Reference& reference, const Plan& plan) {
   return Machine(graph, reference, plan).run();

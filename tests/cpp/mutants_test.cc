@@ -1,7 +1,8 @@
 // Is verify() right? Random plans that are right, changed at random, are run by a machine that moves every byte. The
-// machine decides which of them are wrong; verify() must agree on every one, both ways.
+// machine decides which of them are wrong; verify() must agree on every one, both ways. So it is for plans in memory
+// alone, and for plans with tiers and transfers.
 //
-//   LOWTIDE_MUTANTS   how many mutants (default 100000, with sanitizers 10000)
+//   LOWTIDE_MUTANTS   how many mutants of each kind (default 100000, with sanitizers 10000)
 //   LOWTIDE_SEED      where to start (default 1)
 #include <algorithm>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "machine.h"
 #include "mutations.h"
 #include "random_graph.h"
+#include "swaps.h"
 
 namespace lowtide {
 namespace {
@@ -87,31 +89,64 @@ struct Repeats {
   }
 };
 
-TEST(Mutants, VerifyAgreesWithTheMachine) {
+// Moments that only some right plans with transfers have.
+struct Moves {
+  std::uint64_t stores = 0;
+  std::uint64_t loads = 0;
+  std::uint64_t while_ops_run = 0;
+  std::uint64_t homes = 0;  // in tiers
+  std::uint64_t at_the_end = 0;
+
+  void count(const Plan& plan) {
+    for (const Transfer& transfer : plan.transfers) {
+      ++(plan.blocks[transfer.from.index()].tier == 0 ? stores : loads);
+      if (transfer.issue < transfer.wait) ++while_ops_run;
+      if (transfer.wait.index() == plan.order.size()) ++at_the_end;
+    }
+    for (const Block& block : plan.blocks) {
+      if (block.tier != 0 && !block.offset) ++homes;
+    }
+  }
+};
+
+bool fits_machine(const Draft& draft) {
+  return draft.arena <= kLargestMachine &&
+         std::ranges::all_of(draft.tiers, [](const Tier& tier) { return tier.arena <= kLargestMachine; });
+}
+
+// A kind of plans, and how they are changed.
+struct Kind {
+  Draft (*draft)(const Graph& graph, Random& random);
+  const Mutation& (*mutation)(Random& random);
+};
+
+// Asks the machine and verify() about right plans and their mutants. Both must accept the right ones, which `count` is
+// told of, with the mutants that are right after all.
+template <typename Count>
+void compare_judges(const Kind& kind, Count count) {
   const std::uint64_t wanted = from_environment("LOWTIDE_MUTANTS", kDefaultMutants);
   const std::uint64_t seed = from_environment("LOWTIDE_SEED", 1);
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  std::mt19937_64 random(seed);
+  Random random(seed);
   std::map<std::string_view, Tally> tallies;
   std::uint64_t mutants = 0;
   std::uint64_t valid = 0;
-  Repeats repeats;
   while (mutants < wanted) {
     const Graph graph = random_graph(random);
     const Reference reference(graph);
-    const Draft base = draft_plan(graph, random_order(graph, random), random);
+    const Draft base = kind.draft(graph, random);
     const Plan right = finish(base);
     ASSERT_EQ(run_on_machine(graph, reference, right), "") << "seed " << seed << ", before mutant " << mutants;
     const Status accepted = verify(graph, right);
     ASSERT_TRUE(accepted.ok()) << accepted.error().message;
-    repeats.count(graph, right);
+    count(graph, right);
 
     for (std::uint64_t i = 0; i < kMutantsOfEachPlan && mutants < wanted; ++i) {
-      const Mutation& mutation = any_mutation(random);
+      const Mutation& mutation = kind.mutation(random);
       Draft draft = base;
       if (!mutation.apply(graph, draft, random)) continue;
-      if (random() % 8 == 0) any_mutation(random).apply(graph, draft, random);
-      if (draft.arena > kLargestMachine) continue;
+      if (random() % 8 == 0) kind.mutation(random).apply(graph, draft, random);
+      if (!fits_machine(draft)) continue;
       const Plan mutant = finish(draft);
       const std::string wrong = run_on_machine(graph, reference, mutant);
       const Status status = verify(graph, mutant);
@@ -122,7 +157,7 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
       if (status.ok()) {
         ++tally.valid;
         ++valid;
-        repeats.count(graph, mutant);
+        count(graph, mutant);
       } else {
         ++tally.invalid[code_text(status.error().code)];
       }
@@ -130,13 +165,53 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
     }
   }
   print(tallies);
+  EXPECT_GE(valid * 5, mutants)
+      << "fewer than 20 % of the mutants are right: the test no longer shows that verify accepts";
+}
+
+TEST(Mutants, VerifyAgreesWithTheMachine) {
+  constexpr Kind kInMemory = {
+      [](const Graph& graph, Random& random) { return draft_plan(graph, random_order(graph, random), random); },
+      [](Random& random) -> const Mutation& { return any_of(mutations(), random); }};
+  Repeats repeats;
+  std::uint64_t plans = 0;
+  compare_judges(kInMemory, [&](const Graph& graph, const Plan& plan) {
+    ++plans;
+    repeats.count(graph, plan);
+  });
   std::printf("in right plans, steps that run an op again: %llu; random %llu, in place %llu, without updates %llu\n",
               static_cast<unsigned long long>(repeats.all), static_cast<unsigned long long>(repeats.random),
               static_cast<unsigned long long>(repeats.in_place),
               static_cast<unsigned long long>(repeats.without_updates));
-  EXPECT_GT(std::min({repeats.random, repeats.in_place, repeats.without_updates}), mutants / 1000);
-  EXPECT_GE(valid * 5, mutants)
-      << "fewer than 20 % of the mutants are right: the test no longer shows that verify accepts";
+  EXPECT_GT(std::min({repeats.random, repeats.in_place, repeats.without_updates}), plans / 300);
+}
+
+TEST(Mutants, VerifyAgreesWithTheMachineOnTransfers) {
+  constexpr Kind kWithTiers = {[](const Graph& graph, Random& random) {
+                                 Draft draft = draft_plan(graph, random_order(graph, random), random);
+                                 add_tiers(draft, random);
+                                 for (std::size_t i = 1 + random() % 5; i > 0; --i) swap_out(graph, draft, random);
+                                 for (std::size_t i = random() % 3; i > 0; --i) move_home(graph, draft, random);
+                                 sort_transfers(draft, random);
+                                 settle(graph, draft, random);
+                                 return draft;
+                               },
+                               [](Random& random) -> const Mutation& {
+                                 return any_of(random() % 4 == 0 ? mutations() : transfer_mutations(), random);
+                               }};
+  Moves moves;
+  std::uint64_t plans = 0;
+  compare_judges(kWithTiers, [&](const Graph&, const Plan& plan) {
+    ++plans;
+    moves.count(plan);
+  });
+  std::printf(
+      "in %llu right plans: %llu stores, %llu loads; %llu while ops run, %llu until the end; %llu homes in tiers\n",
+      static_cast<unsigned long long>(plans), static_cast<unsigned long long>(moves.stores),
+      static_cast<unsigned long long>(moves.loads), static_cast<unsigned long long>(moves.while_ops_run),
+      static_cast<unsigned long long>(moves.at_the_end), static_cast<unsigned long long>(moves.homes));
+  EXPECT_GT(std::min({moves.stores, moves.loads, moves.while_ops_run, moves.homes}), plans / 3);
+  EXPECT_GT(moves.at_the_end, plans / 100);
 }
 
 }  // namespace

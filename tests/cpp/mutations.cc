@@ -10,12 +10,6 @@
 namespace lowtide {
 namespace {
 
-using Random = std::mt19937_64;
-
-bool chance(Random& random, double p) {
-  return static_cast<double>(random() % 1000) < 1000 * p;
-}
-
 std::optional<std::size_t> planned_block(const Draft& draft, Random& random) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < draft.blocks.size(); ++i) {
@@ -27,10 +21,6 @@ std::optional<std::size_t> planned_block(const Draft& draft, Random& random) {
 
 Bytes any_place(const Draft& draft, Random& random) {
   return Bytes(64 * (random() % (draft.arena.count() / 64 + 3)));
-}
-
-void maybe_restate(const Graph& graph, Draft& draft, Random& random) {
-  if (chance(random, 0.85)) restate(graph, draft);
 }
 
 bool move_block(const Graph& graph, Draft& draft, Random& random) {
@@ -133,13 +123,6 @@ bool swap_steps(const Graph& graph, Draft& draft, Random& random) {
   return true;
 }
 
-// Lives follow: only dependencies can be broken, or addresses that were free in the old order.
-void follow(const Graph& graph, Draft& draft, Random& random) {
-  derive_lives(graph, draft);
-  if (chance(random, 0.7)) pack_again(graph, draft, random);
-  maybe_restate(graph, draft, random);
-}
-
 void move_step(Draft& draft, std::size_t from, std::size_t to) {
   const auto at = [&](std::size_t i) { return draft.steps.begin() + static_cast<std::ptrdiff_t>(i); };
   if (from < to) std::rotate(at(from), at(from + 1), at(to + 1));
@@ -238,6 +221,11 @@ bool rename_blocks(const Graph&, Draft& draft, Random& random) {
   for (DraftStep& step : draft.steps) {
     for (BlockId& block : step.reads) block = renamed[block.index()];
     for (BlockId& block : step.writes) block = renamed[block.index()];
+  }
+  for (Transfer& transfer : draft.transfers) {
+    for (BlockId* const end : {&transfer.from, &transfer.to}) {
+      if (end->index() < renamed.size()) *end = renamed[end->index()];
+    }
   }
   return true;
 }
@@ -371,13 +359,28 @@ constexpr std::array kMutations = {
 
 }  // namespace
 
-const Mutation& any_mutation(std::mt19937_64& random) {
-  static std::discrete_distribution<std::size_t> choice = [] {
-    std::vector<int> weights;
-    for (const Mutation& mutation : kMutations) weights.push_back(mutation.weight);
-    return std::discrete_distribution<std::size_t>(weights.begin(), weights.end());
-  }();
-  return kMutations[choice(random)];
+std::span<const Mutation> mutations() {
+  return kMutations;
+}
+
+const Mutation& any_of(std::span<const Mutation> mutations, Random& random) {
+  std::vector<int> weights;
+  for (const Mutation& mutation : mutations) weights.push_back(mutation.weight);
+  return mutations[std::discrete_distribution<std::size_t>(weights.begin(), weights.end())(random)];
+}
+
+bool chance(Random& random, double p) {
+  return static_cast<double>(random() % 1000) < 1000 * p;
+}
+
+void maybe_restate(const Graph& graph, Draft& draft, Random& random) {
+  if (chance(random, 0.85)) restate(graph, draft);
+}
+
+void follow(const Graph& graph, Draft& draft, Random& random) {
+  derive_lives(graph, draft);
+  if (chance(random, 0.7)) pack_again(graph, draft, random);
+  maybe_restate(graph, draft, random);
 }
 
 }  // namespace lowtide

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <random>
+#include <span>
 #include <string_view>
 
 #include "draft.h"
@@ -9,13 +10,25 @@
 
 namespace lowtide {
 
+using Random = std::mt19937_64;
+
 struct Mutation {
   std::string_view name;
   int weight;  // how often it is chosen, beside the others
   // Changes `draft`, or answers false where it cannot. The change may well leave the plan right.
-  bool (*apply)(const Graph& graph, Draft& draft, std::mt19937_64& random);
+  bool (*apply)(const Graph& graph, Draft& draft, Random& random);
 };
 
-const Mutation& any_mutation(std::mt19937_64& random);
+std::span<const Mutation> mutations();           // of any plan
+std::span<const Mutation> transfer_mutations();  // of one with tiers and transfers
+
+const Mutation& any_of(std::span<const Mutation> mutations, Random& random);
+
+// What mutations end with: mostly, the figures are right again.
+void maybe_restate(const Graph& graph, Draft& draft, Random& random);
+// And lives follow: only dependencies can be broken, or addresses that were free in the old order.
+void follow(const Graph& graph, Draft& draft, Random& random);
+
+bool chance(Random& random, double p);
 
 }  // namespace lowtide

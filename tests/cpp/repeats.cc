@@ -128,7 +128,7 @@ bool add_repeat(const Graph& graph, Draft& draft, std::mt19937_64& random) {
   const std::size_t operand = random() % op.reads.size();
   const VersionId version = graph.value(op.reads[operand]).version;
   const BlockId old = draft.steps[at].reads[operand];
-  if (!draft.blocks[old.index()].offset) return false;
+  if (!draft.blocks[old.index()].offset || resident(graph, draft.blocks[old.index()].buffer)) return false;
 
   Draft changed = draft;
   Remaking remaking(graph, changed, at, random);

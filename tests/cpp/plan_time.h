@@ -1,0 +1,12 @@
+// plan_time.h: how long a plan takes, counted once more: for each transfer in turn, with numbers that cannot overflow.
+#pragma once
+
+#include "lowtide/graph.h"
+#include "lowtide/plan.h"
+
+namespace lowtide {
+
+// Transfers that cannot be are left out.
+Nanos time_of(const Graph& graph, const Plan& plan);
+
+}  // namespace lowtide
