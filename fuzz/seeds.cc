@@ -1,15 +1,17 @@
 // seeds DIRECTORY: what the fuzzers start from. For fuzz_files.cc small graphs with their plans, some of them
-// compressed; for fuzz_buffers.cc the buffers of the same graphs, as CSV and as JSON.
+// with swaps or compressed; for fuzz_buffers.cc the buffers of the same graphs, as CSV and as JSON.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
 
+#include "draft.h"
 #include "lowtide/buffers.h"
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
 #include "random_graph.h"
+#include "swaps.h"
 #include "training_graph.h"
 #include "unwrap.h"
 
@@ -19,8 +21,8 @@ namespace {
 constexpr std::uint64_t kGraphs = 20;
 constexpr std::uint64_t kCompressed = 2;  // few: unpacking is slow under the sanitizers
 
-void write_pair(const Graph& graph, const std::filesystem::path& path) {
-  std::ofstream(path, std::ios::binary) << graph_text(graph) << '\0' << plan_text(unwrap(plan(graph)));
+void write_pair(const Graph& graph, const Plan& plan, const std::filesystem::path& path) {
+  std::ofstream(path, std::ios::binary) << graph_text(graph) << '\0' << plan_text(plan);
 }
 
 void write_buffers(const Graph& graph, const std::filesystem::path& path) {
@@ -45,13 +47,15 @@ void write_seeds(const std::filesystem::path& root) {
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
     const std::string name = "random-" + std::to_string(seed);
-    write_pair(graph, directory / name);
+    write_pair(graph, unwrap(plan(graph)), directory / name);
+    write_pair(graph, finish(draft_with_swaps(graph, random)), directory / (name + "-swaps"));
     write_buffers(graph, buffers / name);
     if (seed >= kCompressed) continue;
     unwrap(save_graph(graph, directory / (name + ".graph.zst")));
     unwrap(save_plan(graph, unwrap(plan(graph)), directory / (name + ".plan.zst")));
   }
-  write_pair(training_graph(40), directory / "training");
+  const Graph training = training_graph(40);
+  write_pair(training, unwrap(plan(training)), directory / "training");
 }
 
 }  // namespace

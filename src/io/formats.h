@@ -13,7 +13,6 @@
 
 namespace lowtide {
 
-inline constexpr unsigned kFormatVersion = 1;
 inline constexpr std::string_view kGraphFormat = "lowtide-graph";
 inline constexpr std::string_view kPlanFormat = "lowtide-plan";
 
@@ -24,10 +23,14 @@ Result<Plan> read_plan(Text text, const std::string& subject);
 void write_graph(const Graph& graph, JsonWriter& out);
 void write_plan(const Plan& plan, JsonWriter& out);
 
-// The sections of a text of that format and of our version, among them only known ones. E601 and E602 where it is
-// another.
-Result<std::vector<JsonSection>> open_format(Text& text, std::string_view format,
-                                             const std::vector<std::string_view>& known, const std::string& subject);
+struct FormatText {
+  std::size_t version;
+  std::vector<JsonSection> sections;
+};
+// The sections of a text of that format, among them only those that its version knows. `known` has those of each
+// version that is read, from 1 on. E601 and E602 where it is another.
+Result<FormatText> open_format(Text& text, std::string_view format,
+                               const std::vector<std::vector<std::string_view>>& known, const std::string& subject);
 
 // The same error, which says what it is about.
 Error about(const std::string& subject, Error error);

@@ -219,15 +219,16 @@ void write_reuses(const Graph& graph, JsonWriter& out) {
 }  // namespace
 
 Result<Graph> read_graph(Text text, const std::string& subject) {
-  const auto sections = open_format(text, kGraphFormat, {"buffers", "values", "ops", "edges", "reuses"}, subject);
-  if (!sections.ok()) return sections.error();
-  Result<Graph> graph = GraphReader(*sections).run();
+  const Result<FormatText> opened =
+      open_format(text, kGraphFormat, {{"buffers", "values", "ops", "edges", "reuses"}}, subject);
+  if (!opened.ok()) return opened.error();
+  Result<Graph> graph = GraphReader(opened->sections).run();
   if (!graph.ok()) return about(subject, graph.error());
   return graph;
 }
 
 void write_graph(const Graph& graph, JsonWriter& out) {
-  out.open(kGraphFormat, kFormatVersion);
+  out.open(kGraphFormat, 1);
   out.open_list("buffers");
   for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
     const Buffer buffer = graph.buffer(id);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "base/words.h"
@@ -9,14 +10,23 @@ namespace {
 
 class PlanReader {
  public:
-  explicit PlanReader(const std::vector<JsonSection>& sections)
+  PlanReader(std::size_t version, const std::vector<JsonSection>& sections)
       : steps_(find_section(sections, "steps"), JsonShape::list,
                {{"op", &id_, JsonField::required}, {"reads", &reads_}, {"writes", &writes_}, {"workspace", &offset_}}),
-        blocks_(find_section(sections, "blocks"), JsonShape::list,
-                {{"buffer", &id_, JsonField::required},
-                 {"begin", &begin_, JsonField::required},
-                 {"end", &end_, JsonField::required},
-                 {"offset", &offset_}}),
+        blocks_(find_section(sections, "blocks"), JsonShape::list, block_fields(version)),
+        tiers_(find_section(sections, "tiers"), JsonShape::list,
+               {{"name", &name_},
+                {"store_per_second", &store_rate_, JsonField::required},
+                {"load_per_second", &load_rate_, JsonField::required},
+                {"latency_ns", &latency_},
+                {"duplex", &duplex_},
+                {"arena", &tier_arena_},
+                {"resident", &tier_resident_}}),
+        transfers_(find_section(sections, "transfers"), JsonShape::list,
+                   {{"from", &id_, JsonField::required},
+                    {"to", &to_, JsonField::required},
+                    {"issue", &begin_, JsonField::required},
+                    {"wait", &end_, JsonField::required}}),
         figures_(find_section(sections, "figures"), JsonShape::object,
                  {{"alignment", &alignment_},
                   {"arena", &arena_},
@@ -34,6 +44,8 @@ class PlanReader {
   Result<Plan> run() {
     if (Status status = read_steps(); !status.ok()) return status.error();
     if (Status status = read_blocks(); !status.ok()) return status.error();
+    if (Status status = read_tiers(); !status.ok()) return status.error();
+    if (Status status = read_transfers(); !status.ok()) return status.error();
     if (const Result<bool> row = figures_.next(); !row.ok()) return row.error();
     if (const Result<bool> row = provenance_.next(); !row.ok()) return row.error();
     plan_.alignment = Bytes(alignment_);
@@ -54,6 +66,15 @@ class PlanReader {
   }
 
  private:
+  std::vector<JsonField> block_fields(std::size_t version) {
+    std::vector<JsonField> fields = {{"buffer", &id_, JsonField::required},
+                                     {"begin", &begin_, JsonField::required},
+                                     {"end", &end_, JsonField::required},
+                                     {"offset", &offset_}};
+    if (version >= 2) fields.push_back({"tier", &tier_});
+    return fields;
+  }
+
   Status read_steps() {
     plan_.order.reserve(steps_.size());
     plan_.workspaces.reserve(steps_.size());
@@ -75,11 +96,35 @@ class PlanReader {
     plan_.blocks.reserve(blocks_.size());
     while (true) {
       offset_.reset();
+      tier_ = 0;
       const Result<bool> more = blocks_.next();
       if (!more.ok()) return more.error();
       if (!*more) return Done{};
-      plan_.blocks.push_back(
-          {BufferId(id_), StepIndex(begin_), StepIndex(end_), offset_ ? std::optional(Bytes(*offset_)) : std::nullopt});
+      plan_.blocks.push_back({BufferId(id_), StepIndex(begin_), StepIndex(end_),
+                              offset_ ? std::optional(Bytes(*offset_)) : std::nullopt, tier_});
+    }
+  }
+
+  Status read_tiers() {
+    while (true) {
+      name_ = {};
+      latency_ = tier_arena_ = tier_resident_ = 0;
+      duplex_ = false;
+      const Result<bool> more = tiers_.next();
+      if (!more.ok()) return more.error();
+      if (!*more) return Done{};
+      const Link link{Bytes(store_rate_), Bytes(load_rate_), Nanos(latency_), duplex_};
+      plan_.tiers.push_back({std::string(name_), link, Bytes(tier_arena_), Bytes(tier_resident_)});
+    }
+  }
+
+  Status read_transfers() {
+    plan_.transfers.reserve(transfers_.size());
+    while (true) {
+      const Result<bool> more = transfers_.next();
+      if (!more.ok()) return more.error();
+      if (!*more) return Done{};
+      plan_.transfers.push_back({BlockId(id_), BlockId(to_), StepIndex(begin_), StepIndex(end_)});
     }
   }
 
@@ -87,6 +132,8 @@ class PlanReader {
   std::uint32_t id_ = 0;
   std::uint32_t begin_ = 0;
   std::uint32_t end_ = 0;
+  std::uint32_t tier_ = 0;
+  std::uint32_t to_ = 0;
   std::optional<std::uint64_t> offset_;
   std::vector<BlockId> reads_;
   std::vector<BlockId> writes_;
@@ -96,6 +143,13 @@ class PlanReader {
   std::uint64_t bound_ = 0;
   std::uint64_t resident_ = 0;
   std::uint64_t time_ = 0;
+  std::uint64_t store_rate_ = 0;
+  std::uint64_t load_rate_ = 0;
+  std::uint64_t latency_ = 0;
+  std::uint64_t tier_arena_ = 0;
+  std::uint64_t tier_resident_ = 0;
+  bool duplex_ = false;
+  std::string_view name_;
   std::string_view order_;
   std::string_view layout_;
   std::string_view version_;
@@ -104,23 +158,64 @@ class PlanReader {
 
   JsonRows steps_;
   JsonRows blocks_;
+  JsonRows tiers_;
+  JsonRows transfers_;
   JsonRows figures_;
   JsonRows provenance_;
   Plan plan_;
 };
 
+// Plans in memory alone are written as version 1; those with tiers need version 2.
+bool has_tiers(const Plan& plan) {
+  return !plan.tiers.empty() || !plan.transfers.empty() ||
+         std::ranges::any_of(plan.blocks, [](const Block& block) { return block.tier != 0; });
+}
+
+void write_tiers(const Plan& plan, JsonWriter& out) {
+  out.open_list("tiers");
+  for (const Tier& tier : plan.tiers) {
+    out.open_row();
+    if (!tier.name.empty()) out.field("name", tier.name);
+    out.field("store_per_second", tier.link.store_per_second);
+    out.field("load_per_second", tier.link.load_per_second);
+    if (tier.link.latency != Nanos(0)) out.field("latency_ns", tier.link.latency);
+    if (tier.link.duplex) out.field("duplex", true);
+    out.field("arena", tier.arena);
+    out.field("resident", tier.resident);
+    out.close_row();
+  }
+  out.close_list();
+}
+
+void write_transfers(const Plan& plan, JsonWriter& out) {
+  out.open_list("transfers");
+  for (const Transfer& transfer : plan.transfers) {
+    out.open_row();
+    out.field("from", transfer.from);
+    out.field("to", transfer.to);
+    out.field("issue", transfer.issue);
+    out.field("wait", transfer.wait);
+    out.close_row();
+  }
+  out.close_list();
+}
+
 }  // namespace
 
 Result<Plan> read_plan(Text text, const std::string& subject) {
-  const auto sections = open_format(text, kPlanFormat, {"provenance", "figures", "blocks", "steps"}, subject);
-  if (!sections.ok()) return sections.error();
-  Result<Plan> plan = PlanReader(*sections).run();
+  const Result<FormatText> opened = open_format(text, kPlanFormat,
+                                                {{"provenance", "figures", "blocks", "steps"},
+                                                 {"provenance", "figures", "tiers", "blocks", "transfers", "steps"}},
+                                                subject);
+  if (!opened.ok()) return opened.error();
+  Result<Plan> plan = PlanReader(opened->version, opened->sections).run();
   if (!plan.ok()) return about(subject, plan.error());
   return plan;
 }
 
 void write_plan(const Plan& plan, JsonWriter& out) {
-  out.open(kPlanFormat, kFormatVersion);
+  const bool tiers = has_tiers(plan);
+  out.open(kPlanFormat, tiers ? 2 : 1);
   out.open_object("provenance");
   out.field("order", plan.provenance.order);
   out.field("layout", plan.provenance.layout);
@@ -138,6 +233,8 @@ void write_plan(const Plan& plan, JsonWriter& out) {
   out.field("time_ns", plan.time);
   out.close_row();
 
+  if (tiers) write_tiers(plan, out);
+
   out.open_list("blocks");
   for (const Block& block : plan.blocks) {
     out.open_row();
@@ -145,9 +242,12 @@ void write_plan(const Plan& plan, JsonWriter& out) {
     out.field("begin", block.begin);
     out.field("end", block.end);
     if (block.offset) out.field("offset", *block.offset);
+    if (block.tier != 0) out.field("tier", std::uint64_t{block.tier});
     out.close_row();
   }
   out.close_list();
+
+  if (tiers) write_transfers(plan, out);
 
   out.open_list("steps");
   for (std::size_t step = 0; step < plan.order.size(); ++step) {

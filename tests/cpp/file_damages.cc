@@ -170,6 +170,8 @@ const Damage kTextDamages[] = {
                                                "[],",
                                                "{\"buffer\":0,\"begin\":0,\"end\":1},",
                                                "{\"buffer\":0},",
+                                               "{\"from\":0,\"to\":1,\"issue\":0,\"wait\":0},",
+                                               "{\"store_per_second\":1,\"load_per_second\":1},",
                                                ","};
        fill_list(t, kRows[below(std::size(kRows), r)], 1 + below(500'000, r), r);
      }},
@@ -180,8 +182,8 @@ const Damage kTextDamages[] = {
     {"spaces", [](std::string& t, Random& r) { t.insert(place(t, r), std::string(1 + below(500'000, r), ' ')); }},
     {"other_version",
      [](std::string& t, Random& r) {
-       const std::size_t version = t.find("\"version\":1");
-       if (version < t.size()) t.replace(version + 10, 1, std::to_string(r()));
+       const std::size_t version = t.find("\"version\":");
+       if (version < t.size()) t.replace(version + 10, 1, std::to_string(below(2, r) != 0 ? r() : below(4, r)));
      }},
     {"nothing", [](std::string&, Random&) {}},
 };

@@ -5,12 +5,15 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "base/words.h"
+#include "draft.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lowtide/verify.h"
 #include "random_graph.h"
+#include "swaps.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -164,6 +167,59 @@ TEST(PlanText, IsTheWholePlan) {
     EXPECT_EQ(plan_text(read), text);
     const Status status = verify(graph, read);
     EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+}
+
+TEST(PlanText, WithTiersIsTheWholePlanToo) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Graph graph = random_graph(random);
+    const Plan made = finish(draft_with_swaps(graph, random));
+    const std::string text = plan_text(made);
+    const Plan read = unwrap(parse_plan(text));
+    EXPECT_EQ(plan_text(read), text);
+    EXPECT_EQ(read.transfers, made.transfers);
+    EXPECT_TRUE(std::ranges::equal(read.tiers, made.tiers, [](const Tier& a, const Tier& b) {
+      return std::tie(a.name, a.link, a.arena, a.resident) == std::tie(b.name, b.link, b.arena, b.resident);
+    }));
+    EXPECT_TRUE(std::ranges::equal(read.blocks, made.blocks, {}, &Block::tier, &Block::tier));
+    const Status status = verify(graph, read);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+}
+
+// Plans without tiers can still be read by whoever knows none.
+TEST(PlanText, HasTheFirstVersionThatCanSayIt) {
+  const auto version = [](const Plan& plan) { return plan_text(plan).substr(0, 50); };
+  Plan plan;
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":1"));
+  plan.tiers.push_back({.name = "", .link = {Bytes(1), Bytes(1)}});
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":2"));
+  plan.tiers.clear();
+  plan.blocks.push_back({.buffer = {}, .begin = {}, .end = {}, .offset = {}, .tier = 4294967295});
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":2"));
+  EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).blocks[0].tier, 4294967295U);
+  plan.blocks.clear();
+  plan.transfers.push_back({});
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":2"));
+  EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).transfers.size(), 1U);
+}
+
+TEST(PlanText, IsRefusedWithThePlaceWhereItIsWrong) {
+  const std::tuple<unsigned, const char*, const char*> kRefused[] = {
+      {1, R"("tiers":[])", "there is no field 'tiers'; there are format, version, provenance, figures, blocks, steps"},
+      {1, R"("blocks":[{"buffer":0,"begin":0,"end":1,"tier":1}])", "blocks[0]: there is no field 'tier'"},
+      {2, R"("tiers":[{"name":"disk","store_per_second":1}])", "tiers[0]: field 'load_per_second' is missing"},
+      {2, R"("tiers":[{"store_per_second":1,"load_per_second":-1}])", "tiers[0].load_per_second: expected a whole"},
+      {2, R"("blocks":[{"buffer":0,"begin":0,"end":1,"tier":4294967296}])", "blocks[0].tier: expected a whole number"},
+      {2, R"("transfers":[{"from":0,"to":1,"issue":0}])", "transfers[0]: field 'wait' is missing"},
+      {3, R"("figures":{})", "is lowtide-plan version 3; this lowtide reads versions 1 to 2"}};
+  for (const auto& [version, text, message] : kRefused) {
+    SCOPED_TRACE(text);
+    const Result<Plan> plan = parse_plan(words(R"({"format":"lowtide-plan","version":)", version, ",", text, "}"));
+    ASSERT_FALSE(plan.ok());
+    EXPECT_THAT(plan.error().message, HasSubstr(message));
   }
 }
 

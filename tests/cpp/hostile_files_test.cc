@@ -12,6 +12,7 @@
 
 #include "base/words.h"
 #include "counted_memory.h"
+#include "draft.h"
 #include "file_damages.h"
 #include "full_size.h"
 #include "gtest/gtest.h"
@@ -20,6 +21,7 @@
 #include "lowtide/verify.h"
 #include "processor_time.h"
 #include "random_graph.h"
+#include "swaps.h"
 #include "unwrap.h"
 
 namespace lowtide {
@@ -106,6 +108,11 @@ class Ordeal {
   double share_ = 0;  // of the memory that the file was allowed
 };
 
+// Of either version of the format.
+Plan any_plan(const Graph& graph, std::mt19937_64& random) {
+  return random() % 2 == 0 ? unwrap(plan(graph)) : finish(draft_with_swaps(graph, random));
+}
+
 TEST(HostileFiles, SpoiledOnesAreRefusedOrHarmless) {
   const std::size_t files = full_size() ? 20'000 : kSanitized ? 1'000 : 2'000;
   Ordeal ordeal;
@@ -113,7 +120,7 @@ TEST(HostileFiles, SpoiledOnesAreRefusedOrHarmless) {
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
     const bool of_plan = random() % 2 == 0;
-    const std::string text = of_plan ? plan_text(unwrap(plan(graph))) : graph_text(graph);
+    const std::string text = of_plan ? plan_text(any_plan(graph, random)) : graph_text(graph);
     const SpoiledFile file = seed % 100 == 99 ? spoiled_to_bomb(text, random) : spoiled(text, random);
     const std::string name = words("seed ", seed, of_plan ? " plan" : " graph", file.damage);
     of_plan ? ordeal.refuses_plan(name, file.bytes, graph) : ordeal.refuses_graph(name, file.bytes);
@@ -128,6 +135,7 @@ TEST(HostileFiles, TruncatedOnesAreRefused) {
   const Graph graph = random_graph(random);
   const std::string graph_json = graph_text(graph);
   const std::string plan_json = plan_text(unwrap(plan(graph)));
+  const std::string swaps_json = plan_text(finish(draft_with_swaps(graph, random)));
   Ordeal ordeal;
   const auto cut_everywhere = [&](const std::string& whole, bool of_plan) {
     // Without the line's end a text is whole.
@@ -140,6 +148,7 @@ TEST(HostileFiles, TruncatedOnesAreRefused) {
   };
   cut_everywhere(graph_json, false);
   cut_everywhere(plan_json, true);
+  cut_everywhere(swaps_json, true);
   cut_everywhere(compressed(graph_json, true), false);
   cut_everywhere(compressed(plan_json, true), true);
 }

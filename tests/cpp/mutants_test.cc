@@ -187,16 +187,7 @@ TEST(Mutants, VerifyAgreesWithTheMachine) {
 }
 
 TEST(Mutants, VerifyAgreesWithTheMachineOnTransfers) {
-  constexpr Kind kWithTiers = {[](const Graph& graph, Random& random) {
-                                 Draft draft = draft_plan(graph, random_order(graph, random), random);
-                                 add_tiers(draft, random);
-                                 for (std::size_t i = 1 + random() % 5; i > 0; --i) swap_out(graph, draft, random);
-                                 for (std::size_t i = random() % 3; i > 0; --i) move_home(graph, draft, random);
-                                 sort_transfers(draft, random);
-                                 settle(graph, draft, random);
-                                 return draft;
-                               },
-                               [](Random& random) -> const Mutation& {
+  constexpr Kind kWithTiers = {draft_with_swaps, [](Random& random) -> const Mutation& {
                                  return any_of(random() % 4 == 0 ? mutations() : transfer_mutations(), random);
                                }};
   Moves moves;

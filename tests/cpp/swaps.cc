@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/words.h"
+#include "random_graph.h"
 
 namespace lowtide {
 namespace {
@@ -74,6 +75,16 @@ std::optional<BlockId> stayed(const Graph& graph, const Draft& draft, Random& ra
 }
 
 }  // namespace
+
+Draft draft_with_swaps(const Graph& graph, Random& random) {
+  Draft draft = draft_plan(graph, random_order(graph, random), random);
+  add_tiers(draft, random);
+  for (std::size_t i = 1 + random() % 5; i > 0; --i) swap_out(graph, draft, random);
+  for (std::size_t i = random() % 3; i > 0; --i) move_home(graph, draft, random);
+  sort_transfers(draft, random);
+  settle(graph, draft, random);
+  return draft;
+}
 
 void add_tiers(Draft& draft, Random& random) {
   const auto rate = [&] { return Bytes(between(500'000'000, 20'000'000'000, random)); };

@@ -8,6 +8,9 @@
 
 namespace lowtide {
 
+// A random order with some ops run again, content that is swapped out, and homes in tiers; settled.
+Draft draft_with_swaps(const Graph& graph, std::mt19937_64& random);
+
 // One or two tiers, with links of about the speed of the ops of random graphs.
 void add_tiers(Draft& draft, std::mt19937_64& random);
 

@@ -15,7 +15,7 @@ import lowtide
 from lowtide import _core
 
 PAGE = (Path(__file__).parents[2] / "docs/formats.md").read_text().partition("## Buffers")[0]
-GRAPH, PLAN = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+GRAPH, PLAN, PLAN_WITH_TIERS = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 
 def example(tmp_path: Path) -> lowtide.Graph:
@@ -49,19 +49,22 @@ def test_examples_are_complete(tmp_path: Path) -> None:
             del step["workspace"]
     assert written == stated
 
-    (tmp_path / "stated.json").write_text(PLAN)
-    lowtide.verify(graph, lowtide.Plan.load(tmp_path / "stated.json"))
+    for text in PLAN, PLAN_WITH_TIERS:
+        (tmp_path / "stated.json").write_text(text)
+        lowtide.verify(graph, lowtide.Plan.load(tmp_path / "stated.json"))
 
 
 def test_page_lists_every_field(tmp_path: Path) -> None:
     """The message about an unknown field lists those that there are; the page has a row for each."""
     rows = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| `.*?\|", PAGE, re.MULTILINE))))
     fields = set()
-    for kind, load in [("lowtide-graph", lowtide.Graph.load), ("lowtide-plan", lowtide.Plan.load)]:
-        for section in ["buffers", "values", "ops", "blocks", "steps", "figures", "provenance"]:
+    formats = [("lowtide-graph", 1, lowtide.Graph.load), ("lowtide-plan", 2, lowtide.Plan.load)]
+    sections = ["buffers", "values", "ops", "blocks", "steps", "tiers", "transfers", "figures", "provenance"]
+    for kind, version, load in formats:
+        for section in sections:
             rubbish = '{"rubbish": 0}'
             text = rubbish if section in ("figures", "provenance") else f"[{rubbish}]"
-            (tmp_path / "x.json").write_text(f'{{"format": "{kind}", "version": 1, "{section}": {text}}}')
+            (tmp_path / "x.json").write_text(f'{{"format": "{kind}", "version": {version}, "{section}": {text}}}')
             with pytest.raises(lowtide.LowtideError, match="there is no field") as refused:
                 load(tmp_path / "x.json")
             if "rubbish" in str(refused.value):
