@@ -1,6 +1,7 @@
 """The runtime on PyTorch: arena, allocator, executor. Only this package calls it."""
 
-from collections.abc import Callable, Sequence
+import datetime
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -253,3 +254,43 @@ class Program:
     def missed_calls(self) -> list[int]: ...
     @property
     def escapes(self) -> list[tuple[int, int]]: ...
+
+class TierFile:
+    """A file without a name to swap to: bytes are stored and loaded back asynchronously. Raises OSError.
+
+    `way` is "io_uring", "threads" or "best". A wait gives up when nothing has moved for `patience`.
+    """
+
+    def __init__(
+        self, folder: str, way: str = "best", direct: bool = True, patience: datetime.timedelta = ...
+    ) -> None: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def way(self) -> str:
+        """What moves bytes: "io_uring" or "threads"."""
+    @property
+    def direct(self) -> bool:
+        """Whether they pass by the page cache."""
+    def reserve(self, bytes: int) -> int:
+        """The offset of a slot with room on the disk."""
+    def release(self, offset: int, bytes: int) -> None: ...
+    def tensor(self, bytes: int) -> torch.Tensor:
+        """Bytes of the file as a tensor: a slot, released with its storage."""
+    def store(self, tensor: torch.Tensor, offset: int) -> int:
+        """Begin to copy a tensor to the file: a ticket to wait for, and until then the tensor must stay as it is."""
+    def load(self, tensor: torch.Tensor, offset: int) -> int:
+        """Begin to copy what was stored to a tensor: a ticket to wait for."""
+    def wait(self, ticket: int) -> None: ...
+    def wait_all(self) -> None: ...
+    def set_faults(self, kinds: Mapping[int, str]) -> None:
+        """For tests: what goes wrong with which of the transfers that are issued from now on."""
+    @staticmethod
+    def find(tensor: torch.Tensor) -> tuple[TierFile, int] | None:
+        """Where a tensor's first byte is, if its memory is a part of a file."""
+    @staticmethod
+    def is_touched(tensor: torch.Tensor) -> bool:
+        """Whether this part of a file was looked at or written as a tensor since it was stored or forgotten."""
+    @staticmethod
+    def forget_pages(tensor: torch.Tensor) -> None:
+        """Give the memory of this part of a file back to the system; the file has its bytes."""

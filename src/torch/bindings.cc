@@ -19,6 +19,7 @@
 #include "engine_word.h"
 #include "op_profile.h"
 #include "program.h"
+#include "tier_bindings.h"
 
 namespace py = pybind11;
 
@@ -149,6 +150,7 @@ PYBIND11_MODULE(_torch, module) {
   module.doc() = "Lowtide's runtime on PyTorch: arena, allocator, executor.";
 
   bind_eager_replay(module);
+  bind_tier(module);
   module.def("install_allocator", &install_allocator);
   module.def(
       "arena_usable_bytes", [](const c10::Device& device) { return Arena::on(device_at(device)).usable_bytes(); },

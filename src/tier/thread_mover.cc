@@ -1,0 +1,54 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tier/mover.h"
+
+namespace lowtide::tier {
+namespace {
+
+std::int64_t move(const Chunk& chunk, const Descriptors& files) {
+  const auto [file, memory, offset, bytes] = chunk.ask(files);
+  const ssize_t moved =
+      chunk.direction == Direction::store ? pwrite(file, memory, bytes, offset) : pread(file, memory, bytes, offset);
+  return moved < 0 ? -errno : moved;
+}
+
+void run(const std::shared_ptr<Transfers>& transfers) {
+  const Descriptors& files = transfers->files();
+  while (std::optional<Chunk> chunk = transfers->wait_for_next()) {
+    if (chunk->prepare(files)) {
+      while (chunk->take(move(*chunk, files))) {
+      }
+    }
+    chunk->complete(files);
+    transfers->finish(*chunk);
+  }
+}
+
+class ThreadMover : public Mover {
+ public:
+  ThreadMover(const std::shared_ptr<Transfers>& transfers, int depth) {
+    for (int i = 0; i < depth; ++i) threads_.emplace_back([transfers] { run(transfers); });
+  }
+
+  void wake() override {}
+
+  void end(bool all_over) override {
+    for (std::thread& thread : threads_) all_over ? thread.join() : thread.detach();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mover> make_thread_mover(std::shared_ptr<Transfers> transfers, int depth) {
+  return std::make_unique<ThreadMover>(transfers, depth);
+}
+
+}  // namespace lowtide::tier
