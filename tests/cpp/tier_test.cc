@@ -156,7 +156,10 @@ TEST_P(TierFiles, GiveBackWhatWasStored) {
 }
 
 std::vector<Case> cases() {
-  return {{"threads_direct", Way::threads, true}, {"threads_ordinary", Way::threads, false}};
+  return {{"ring_direct", Way::io_uring, true},
+          {"ring_ordinary", Way::io_uring, false},
+          {"threads_direct", Way::threads, true},
+          {"threads_ordinary", Way::threads, false}};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TierFiles, ::testing::ValuesIn(cases()),
