@@ -1,6 +1,7 @@
 #include "tier/nameless_file.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,13 @@ int open_nameless(const std::string& folder) {
   return named;
 }
 
+// Asked first: otherwise a disk that has too little would be full until that shows.
+bool has_room(int file, std::int64_t bytes) {
+  struct statvfs found = {};
+  if (fstatvfs(file, &found) != 0) return true;
+  return static_cast<std::uint64_t>(bytes) / found.f_frsize <= found.f_bavail;
+}
+
 }  // namespace
 
 Descriptor::~Descriptor() {
@@ -34,10 +42,8 @@ NamelessFile::NamelessFile(const std::string& folder) : folder_(folder) {
 }
 
 void NamelessFile::allocate(std::int64_t offset, std::int64_t bytes) const {
-  int error = 0;
-  do {
-    error = posix_fallocate(number(), offset, bytes);
-  } while (error == EINTR);
+  int error = has_room(number(), bytes) ? EINTR : ENOSPC;
+  while (error == EINTR) error = posix_fallocate(number(), offset, bytes);
   if (error == 0) return;
   deallocate(offset, bytes);  // the part that was there
   throw FileError(error, "cannot reserve " + std::to_string(bytes) + " bytes", folder_);

@@ -75,7 +75,7 @@ class Ring {
   std::uint64_t rung_ = 0;
 };
 
-void run(Ring& ring, Transfers& transfers, int depth) {
+void feed(Ring& ring, Transfers& transfers, int depth) {
   const Descriptors& files = transfers.files();
   int at_disk = 0;
   const auto finish = [&](std::unique_ptr<Chunk> chunk) {
@@ -111,7 +111,7 @@ void run(Ring& ring, Transfers& transfers, int depth) {
 class RingMover : public Mover {
  public:
   RingMover(std::shared_ptr<Ring> ring, std::shared_ptr<Transfers> transfers, int depth)
-      : ring_(ring), thread_([ring, transfers, depth] { run(*ring, *transfers, depth); }) {}
+      : ring_(ring), thread_([ring, transfers, depth] { feed(*ring, *transfers, depth); }) {}
 
   void wake() override { ring_->ring_bell(); }
 

@@ -17,7 +17,7 @@ std::int64_t move(const Chunk& chunk, const Descriptors& files) {
   return moved < 0 ? -errno : moved;
 }
 
-void run(const std::shared_ptr<Transfers>& transfers) {
+void move_all(const std::shared_ptr<Transfers>& transfers) {
   const Descriptors& files = transfers->files();
   while (std::optional<Chunk> chunk = transfers->wait_for_next()) {
     if (chunk->prepare(files)) {
@@ -32,7 +32,7 @@ void run(const std::shared_ptr<Transfers>& transfers) {
 class ThreadMover : public Mover {
  public:
   ThreadMover(const std::shared_ptr<Transfers>& transfers, int depth) {
-    for (int i = 0; i < depth; ++i) threads_.emplace_back([transfers] { run(transfers); });
+    for (int i = 0; i < depth; ++i) threads_.emplace_back([transfers] { move_all(transfers); });
   }
 
   void wake() override {}

@@ -1,5 +1,6 @@
 // A file to swap to: bytes come back as they were stored, or there is an error.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tier/checksum.h"
 #include "tier/file_error.h"
+#include "tier/measure_link.h"
 #include "tier/slots.h"
 #include "tier/tier_file.h"
 
@@ -153,6 +155,355 @@ TEST_P(TierFiles, GiveBackWhatWasStored) {
     }
   }
   EXPECT_EQ(open_files(), files);
+}
+
+// Runs what must end in this error.
+template <typename Action>
+void expect_error(int error, Action action) {
+  try {
+    action();
+    ADD_FAILURE() << "no error, expected " << std::strerror(error);
+  } catch (const FileError& thrown) {
+    EXPECT_EQ(thrown.code().value(), error) << thrown.what();
+    EXPECT_THAT(thrown.what(), ::testing::HasSubstr(thrown.folder()));
+  }
+}
+
+// A few blocks of memory and slots of a file, and what each slot has to hold.
+class Model {
+ public:
+  static constexpr int kPlaces = 6;
+  static constexpr std::int64_t kMost = 80'000;
+
+  explicit Model(TierFile& file) : file_(file), slots_(kPlaces), texts_(kPlaces) {
+    for (std::int64_t& slot : slots_) slot = file_.reserve(kMost);
+    for (int i = 0; i < kPlaces; ++i) memory_.push_back(std::make_unique<Memory>(kMost + kPage));
+  }
+
+  // One store or load of a slot that was stored. True if it ended with an error.
+  bool step(std::mt19937& random) {
+    const std::size_t place = random() % kPlaces;
+    Memory& memory = *memory_[random() % kPlaces];
+    unsigned char* begin = memory.data() + (random() % 4 == 0 ? 64 : 0);
+    const bool loads = !texts_[place].empty() && random() % 2 == 0;
+    if (loads) return load(place, begin);
+    const std::int64_t bytes = 1 + static_cast<std::int64_t>(random() % kMost);
+    memory.fill(random);
+    const std::string text(reinterpret_cast<char*>(begin), static_cast<std::size_t>(bytes));
+    const bool failed = fails([&] { file_.wait(file_.store(begin, slots_[place], bytes)); });
+    texts_[place] = text;
+    lost_[place] = failed;
+    return failed;
+  }
+
+ private:
+  template <typename Action>
+  static bool fails(Action action) {
+    try {
+      action();
+      return false;
+    } catch (const FileError&) {
+      return true;
+    }
+  }
+
+  bool load(std::size_t place, unsigned char* begin) {
+    const std::string& text = texts_[place];
+    const auto bytes = static_cast<std::int64_t>(text.size());
+    const bool failed = fails([&] { file_.wait(file_.load(begin, slots_[place], bytes)); });
+    if (!failed) {
+      EXPECT_FALSE(lost_[place]);
+      EXPECT_EQ(text, std::string(reinterpret_cast<char*>(begin), text.size()));
+    }
+    return failed;
+  }
+
+  TierFile& file_;
+  std::vector<std::int64_t> slots_;
+  std::vector<std::unique_ptr<Memory>> memory_;
+  std::vector<std::string> texts_;
+  std::map<std::size_t, bool> lost_;
+};
+
+TEST_P(TierFiles, HoldWhatAModelHolds) {
+  const std::shared_ptr<TierFile> file = open();
+  std::mt19937 random(7);
+  Model model(*file);
+  for (int i = 0; i < 300; ++i) EXPECT_FALSE(model.step(random)) << i;
+}
+
+TEST_P(TierFiles, MoveInTheOrderOfIssue) {
+  const std::shared_ptr<TierFile> file = open();
+  constexpr std::int64_t kBytes = 200'000;
+  constexpr int kStores = 20;
+  const std::int64_t offset = file->reserve(kBytes);
+  std::mt19937 random(3);
+  std::vector<std::unique_ptr<Memory>> from;
+  std::vector<std::unique_ptr<Memory>> to;
+  for (int i = 0; i < kStores; ++i) {
+    from.push_back(std::make_unique<Memory>(kBytes));
+    from.back()->fill(random);
+    to.push_back(std::make_unique<Memory>(kBytes));
+    file->store(from[i]->data(), offset, kBytes);
+    file->load(to[i]->data(), offset, kBytes);
+  }
+  file->wait_all();
+  for (int i = 0; i < kStores; ++i) EXPECT_EQ(to[i]->text(kBytes), from[i]->text(kBytes)) << i;
+}
+
+TEST_P(TierFiles, GiveRightBytesOrAnErrorWhateverFails) {
+  const std::size_t files = open_files();
+  for (const Fault fault : {Fault::short_transfer, Fault::io_error, Fault::no_space, Fault::flipped_byte}) {
+    for (std::uint64_t index = 0; index < 12; ++index) {
+      const std::shared_ptr<TierFile> file = open();
+      file->set_faults(std::make_shared<Faults>(std::map<std::uint64_t, Fault>{{index, fault}}));
+      std::mt19937 random(11);
+      Model model(*file);
+      bool failed = false;
+      for (std::uint64_t i = 0; i < 40; ++i) {
+        const bool now = model.step(random);
+        EXPECT_FALSE(now && i < index);
+        EXPECT_FALSE(!now && i == index && (fault == Fault::io_error || fault == Fault::no_space));
+        failed = failed || now;
+      }
+      EXPECT_FALSE(failed && fault == Fault::short_transfer) << index;
+    }
+  }
+  EXPECT_EQ(open_files(), files);
+}
+
+TEST_P(TierFiles, SayWhatFailed) {
+  const std::shared_ptr<TierFile> file = open();
+  Memory memory(kPage);
+  const std::int64_t offset = file->reserve(kPage);
+  file->set_faults(std::make_shared<Faults>(
+      std::map<std::uint64_t, Fault>{{0, Fault::no_space}, {3, Fault::flipped_byte}, {6, Fault::io_error}}));
+  const Ticket stored = file->store(memory.data(), offset, kPage);
+  const Ticket loaded = file->load(memory.data(), offset, kPage);
+  expect_error(ENOSPC, [&] { file->wait(stored); });
+  file->wait(stored);  // is told once
+  expect_error(ENODATA, [&] { file->wait(loaded); });
+  file->wait(file->store(memory.data(), offset, kPage));
+  expect_error(EBADMSG, [&] { file->wait(file->load(memory.data(), offset, kPage)); });
+  file->wait(file->store(memory.data(), offset, kPage));
+  file->wait(file->load(memory.data(), offset, kPage));
+  file->load(memory.data(), offset, kPage);
+  expect_error(EIO, [&] { file->wait_all(); });
+  file->wait_all();
+  expect_error(EINVAL, [&] { file->load(memory.data(), offset + 64, kPage); });
+}
+
+TEST_P(TierFiles, StayLostWhereNothingWasStoredSince) {
+  const std::shared_ptr<TierFile> file = open();
+  Memory memory(4 * kPage);
+  const std::int64_t offset = file->reserve(4 * kPage);
+  file->set_faults(std::make_shared<Faults>(std::map<std::uint64_t, Fault>{{0, Fault::io_error}}));
+  file->store(memory.data(), offset, 4 * kPage);
+  expect_error(EIO, [&] { file->wait_all(); });
+  file->wait(file->store(memory.data(), offset + kPage, 2 * kPage));
+  file->wait(file->load(memory.data(), offset + kPage, 2 * kPage));
+  expect_error(ENODATA, [&] { file->wait(file->load(memory.data(), offset, kPage)); });
+  expect_error(ENODATA, [&] { file->wait(file->load(memory.data(), offset + 3 * kPage, kPage)); });
+  file->release(offset, 4 * kPage);
+  EXPECT_EQ(file->reserve(4 * kPage), offset);
+  file->wait(file->load(memory.data(), offset, kPage));
+}
+
+TEST_P(TierFiles, GiveUpOnADiskThatIsStuck) {
+  const auto faults = std::make_shared<Faults>(std::map<std::uint64_t, Fault>{{0, Fault::stuck}});
+  const std::size_t files = open_files();
+  Memory memory(kPage);
+  {
+    const std::shared_ptr<TierFile> file = open(std::chrono::milliseconds(50));
+    const std::int64_t offset = file->reserve(kPage);
+    file->set_faults(faults);
+    const Ticket stored = file->store(memory.data(), offset, kPage);
+    expect_error(ETIMEDOUT, [&] { file->wait(stored); });
+    expect_error(ETIMEDOUT, [&] { file->wait_all(); });
+    file->release(offset, kPage);
+    EXPECT_NE(file->reserve(kPage), offset);  // the disk may still write there
+  }  // does not wait for ever
+  faults->release();
+  for (int i = 0; i < 10'000 && open_files() > files; ++i) usleep(1000);
+  EXPECT_EQ(open_files(), files);  // it has ended by itself, and with it everything that it had
+}
+
+TEST_P(TierFiles, WaitForADiskThatWasStuck) {
+  const std::shared_ptr<TierFile> file = open(std::chrono::milliseconds(50));
+  Memory from(kPage);
+  Memory to(kPage);
+  std::mt19937 random(5);
+  from.fill(random);
+  const std::int64_t offset = file->reserve(kPage);
+  const auto faults = std::make_shared<Faults>(std::map<std::uint64_t, Fault>{{0, Fault::stuck}});
+  file->set_faults(faults);
+  const Ticket stored = file->store(from.data(), offset, kPage);
+  expect_error(ETIMEDOUT, [&] { file->wait(stored); });
+  faults->release();
+  file->wait(stored);
+  file->wait(file->load(to.data(), offset, kPage));
+  EXPECT_EQ(to.text(kPage), from.text(kPage));
+}
+
+TEST_P(TierFiles, EndTransfersThatNobodyWaitsFor) {
+  Memory memory(1'000'000);
+  const std::shared_ptr<TierFile> file = open();
+  const std::int64_t offset = file->reserve(1'000'000);
+  file->store(memory.data(), offset, 1'000'000);
+  file->load(memory.data(), offset, 1'000'000);
+}
+
+TEST_P(TierFiles, AreSeenThroughTheirHomes) {
+  const std::shared_ptr<TierFile> file = open();
+  constexpr std::int64_t kBytes = 10 * kPage + 100;
+  const std::int64_t other = file->reserve(kPage);
+  const std::int64_t offset = file->reserve(kBytes);
+  std::byte* home = file->map(offset, kBytes);
+  EXPECT_EQ(TierFile::find(home + 5000)->offset, offset + 5000);
+  EXPECT_EQ(TierFile::find(home + 5000)->file, file);
+  EXPECT_FALSE(TierFile::find(&other));
+  Memory memory(kBytes);
+  std::mt19937 random(2);
+  for (int i = 0; i < 4; ++i) {
+    memory.fill(random);
+    file->wait(file->store(memory.data(), offset, kBytes));
+    EXPECT_FALSE(file->is_direct() && TierFile::is_touched(home, kBytes));
+    EXPECT_EQ(std::memcmp(home, memory.data(), kBytes), 0);
+    EXPECT_TRUE(TierFile::is_touched(home, kBytes));
+    std::memset(home + 4000 * i, i, 5000);
+    if (i == 1) file->wait(file->store(memory.data(), other, kPage));
+    if (i >= 2) TierFile::forget_pages(home, kBytes);
+    EXPECT_EQ(TierFile::is_touched(home, kBytes), i < 2);
+    file->wait(file->load(memory.data(), offset, kBytes));
+    file->wait(file->load(memory.data(), offset, kBytes));
+    EXPECT_EQ(std::memcmp(home, memory.data(), kBytes), 0);
+  }
+  file->unmap(home, offset, kBytes);
+  EXPECT_FALSE(TierFile::find(home));
+}
+
+// As if memory had run short: the pages that were written go back, and nobody has said so.
+TEST_P(TierFiles, KnowThatAHomeWasWrittenThoughItsPagesAreGone) {
+  const std::shared_ptr<TierFile> file = open();
+  const std::int64_t offset = file->reserve(kPage);
+  const std::int64_t other = file->reserve(kPage);
+  std::byte* home = file->map(offset, kPage);
+  Memory memory(kPage);
+  for (const bool stores : {false, true}) {
+    file->wait(file->store(memory.data(), offset, kPage));
+    usleep(20'000);  // older systems note times of change this coarsely
+    std::memset(home, 3, kPage);
+    msync(home, kPage, MS_SYNC);
+    madvise(home, kPage, MADV_DONTNEED);
+    EXPECT_FALSE(TierFile::is_touched(home, kPage));
+    if (stores) file->wait(file->store(memory.data(), other, kPage));
+    Memory loaded(kPage);
+    file->wait(file->load(loaded.data(), offset, kPage));
+    EXPECT_EQ(loaded.data()[100], 3);
+  }
+  file->unmap(home, offset, kPage);
+}
+
+TEST_P(TierFiles, FindDamageToAHomeThatNobodyWrote) {
+  const std::shared_ptr<TierFile> file = open();
+  const std::int64_t offset = file->reserve(kPage);
+  std::byte* home = file->map(offset, kPage);
+  Memory memory(kPage);
+  file->set_faults(std::make_shared<Faults>(std::map<std::uint64_t, Fault>{{0, Fault::flipped_byte}}));
+  file->wait(file->store(memory.data(), offset, kPage));
+  expect_error(EBADMSG, [&] { file->wait(file->load(memory.data(), offset, kPage)); });
+  file->unmap(home, offset, kPage);
+}
+
+TEST_P(TierFiles, LiveAsLongAsTheirHomes) {
+  const std::size_t files = open_files();
+  std::shared_ptr<TierFile> file = open();
+  std::byte* home = file->map(file->reserve(kPage), kPage);
+  std::memset(home, 1, kPage);
+  file = nullptr;
+  std::optional<TierFile::Place> place = TierFile::find(home);
+  ASSERT_TRUE(place);
+  place->file->unmap(home, place->offset, kPage);
+  place.reset();
+  EXPECT_EQ(open_files(), files);
+}
+
+// Runs in a child, which ends by itself or is killed.
+template <typename Action>
+int status_of_child(Action action) {
+  const pid_t child = fork();
+  if (child == 0) _exit(action() ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_P(TierFiles, AreRefusedInAForkedProcess) {
+  std::shared_ptr<TierFile> file = open();
+  const std::int64_t offset = file->reserve(kPage);
+  std::byte* home = file->map(offset, kPage);
+  std::memset(home, 1, kPage);
+  Memory memory(kPage);
+  const auto refuses = [](auto action) {
+    try {
+      action();
+      return false;
+    } catch (const FileError& thrown) {
+      return thrown.code().value() == EPERM;
+    }
+  };
+  EXPECT_EQ(status_of_child([&] {
+              bool right = refuses([&] { file->store(memory.data(), offset, kPage); }) &&
+                           refuses([&] { file->wait_all(); }) && refuses([&] { file->reserve(kPage); }) &&
+                           !TierFile::find(home) && home[0] == std::byte{1};
+              std::memset(home, 2, kPage);
+              right = right && status_of_child([&] { return home[0] == std::byte{2}; }) == 0;
+              file->unmap(home, offset, kPage);
+              file->release(offset, kPage);
+              file = nullptr;
+              return right;
+            }),
+            0);
+  EXPECT_EQ(home[0], std::byte{1});
+  file->wait(file->load(memory.data(), offset, kPage));
+  EXPECT_EQ(memory.data()[0], 1);
+  file->unmap(home, offset, kPage);
+}
+
+TEST_P(TierFiles, LeaveNothingWhenTheProcessIsKilled) {
+  const int status = status_of_child([&] {
+    const std::shared_ptr<TierFile> file = open();
+    Memory memory(1'000'000);
+    const std::int64_t offset = file->reserve(1'000'000);
+    while (true) {
+      for (int i = 0; i < 10; ++i) file->store(memory.data(), offset, 1'000'000);
+      kill(getpid(), SIGKILL);
+    }
+    return true;
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));  // TearDown looks at the folder
+}
+
+TEST_P(TierFiles, RefuseMoreThanTheDiskHas) {
+  const std::shared_ptr<TierFile> file = open();
+  const std::int64_t first = file->reserve(kPage);
+  const auto space = static_cast<std::int64_t>(std::filesystem::space(folder_).capacity);
+  expect_error(ENOSPC, [&] { file->reserve(space); });
+  EXPECT_EQ(file->reserve(kPage), first + kPage);
+}
+
+TEST(TierFile, RefusesMemoryAndMissingFolders) {
+  expect_error(EINVAL, [] { TierFile::open("/dev/shm"); });
+  expect_error(ENOENT, [] { TierFile::open("/missing"); });
+}
+
+TEST(MeasureLink, IsQuickAndRemembered) {
+  const std::string folder = std::filesystem::temp_directory_path();
+  const Link link = measure_link(folder);
+  EXPECT_GT(link.store_per_second, Bytes(1'000'000));
+  EXPECT_GT(link.load_per_second, Bytes(1'000'000));
+  EXPECT_GT(link.latency, Nanos(100));
+  EXPECT_EQ(measure_link(folder), link);
 }
 
 std::vector<Case> cases() {
