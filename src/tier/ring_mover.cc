@@ -78,32 +78,34 @@ class Ring {
 void feed(Ring& ring, Transfers& transfers, int depth) {
   const Descriptors& files = transfers.files();
   int at_disk = 0;
-  const auto finish = [&](std::unique_ptr<Chunk> chunk) {
-    chunk->complete(files);
-    transfers.finish(*chunk);
-  };
+  std::unique_ptr<Chunk> ended;  // completed when the disk has the next, since checksums take a while
   ring.listen();
   while (true) {
     while (at_disk < depth) {
       std::optional<Chunk> next = transfers.next();
       if (!next) break;
       auto chunk = std::make_unique<Chunk>(*std::move(next));
-      if (chunk->prepare(files)) {
-        ring.submit(chunk.release(), files);
-        ++at_disk;
-      } else {
-        finish(std::move(chunk));
+      if (!chunk->prepare(files)) {
+        transfers.finish(*chunk);
+        continue;
       }
+      ring.submit(chunk.release(), files);
+      ++at_disk;
+    }
+    if (ended) {
+      ended->complete(files);
+      transfers.finish(*std::exchange(ended, nullptr));
+      continue;  // others may have waited for that
     }
     if (at_disk == 0 && transfers.is_closed()) return;
-    const auto [ended, result] = ring.wait();
-    if (ended == nullptr) {
+    const auto [chunk, result] = ring.wait();
+    if (chunk == nullptr) {
       ring.listen();
-    } else if (ended->take(result)) {
-      ring.submit(ended, files);
+    } else if (chunk->take(result)) {
+      ring.submit(chunk, files);
     } else {
       --at_disk;
-      finish(std::unique_ptr<Chunk>(ended));
+      ended.reset(chunk);
     }
   }
 }

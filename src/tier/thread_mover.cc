@@ -23,8 +23,8 @@ void move_all(const std::shared_ptr<Transfers>& transfers) {
     if (chunk->prepare(files)) {
       while (chunk->take(move(*chunk, files))) {
       }
+      chunk->complete(files);
     }
-    chunk->complete(files);
     transfers->finish(*chunk);
   }
 }

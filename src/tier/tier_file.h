@@ -38,7 +38,7 @@ struct TierOptions {
   bool direct = true;   // past the page cache, where the file system can
   std::chrono::milliseconds patience = std::chrono::minutes(2);
   std::int64_t chunk_bytes = std::int64_t{1} << 20;  // a multiple of 4096
-  int depth = 4;                                     // chunks at the disk at a time
+  int depth = 8;                                     // chunks at the disk at a time
 };
 
 class TierFile final : public NamelessFile, public std::enable_shared_from_this<TierFile> {

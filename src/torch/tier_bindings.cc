@@ -10,11 +10,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "tier/chunk.h"
 #include "tier/faults.h"
 #include "tier/file_error.h"
+#include "tier/measure_link.h"
 #include "tier/tier_file.h"
 
 namespace py = pybind11;
@@ -165,6 +167,13 @@ void bind_tier(py::module_& module) {
             TierFile::forget_pages(home.begin, home.bytes);
           },
           py::arg("tensor"), Released());
+  module.def(
+      "measure_link",
+      [](const std::string& folder) {
+        const Link link = tier::measure_link(folder);
+        return std::make_tuple(link.store_per_second.count(), link.load_per_second.count(), link.latency.count());
+      },
+      py::arg("folder"), Released());
 }
 
 }  // namespace lowtide::torch_runtime
