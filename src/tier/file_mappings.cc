@@ -103,8 +103,8 @@ std::byte* map_shared(std::shared_ptr<NamelessFile> file, std::int64_t offset, s
 }
 
 void unmap_shared(void* mapping, std::int64_t bytes) {
+  Mappings::all().remove(static_cast<std::byte*>(mapping));  // first: after munmap another may be there
   munmap(mapping, static_cast<std::size_t>(bytes));
-  Mappings::all().remove(static_cast<std::byte*>(mapping));
 }
 
 std::optional<FilePlace> find_mapped(const void* address) {

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,7 +33,11 @@ void move_all(const std::shared_ptr<Transfers>& transfers) {
 class ThreadMover : public Mover {
  public:
   ThreadMover(const std::shared_ptr<Transfers>& transfers, int depth) {
-    for (int i = 0; i < depth; ++i) threads_.emplace_back([transfers] { move_all(transfers); });
+    try {
+      for (int i = 0; i < depth; ++i) threads_.emplace_back([transfers] { move_all(transfers); });
+    } catch (const std::system_error&) {  // the system has no more threads: a few will do
+      if (threads_.empty()) throw;
+    }
   }
 
   void wake() override {}

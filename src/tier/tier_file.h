@@ -58,7 +58,8 @@ class TierFile final : public NamelessFile, public std::enable_shared_from_this<
 
   // Gives an offset, a multiple of a page. Throws FileError if the disk has no room.
   std::int64_t reserve(std::int64_t bytes);
-  // As it was reserved, and not mapped; after its transfers are over. What is there is lost.
+  // As it was reserved, and no longer mapped. Waits for its transfers; where the disk is stuck, the slot is not used
+  // again. What is there is lost.
   void release(std::int64_t offset, std::int64_t bytes);
 
   // -- homes ----------------------------------------------------------------------------------------------------------
