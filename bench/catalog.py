@@ -80,6 +80,12 @@ CATALOG = (
         "5 minutes, most of them captures; `--quick` for a trial",
     ),
     Benchmark(
+        "trade_swap",
+        "the time of recomputation alone, of swapping alone and of both within budgets of memory, with the bound: the "
+        "same steps and the two large ones, links of 16 and 64 GB/s",
+        "1 hour; `--quick` for a trial, `--state` where parameters and optimizer state may leave too",
+    ),
+    Benchmark(
         "trade_study",
         "the lowest peaks for 2 to 33 % more time with the figures of a study on the same graphs and costs, and with "
         "the bound",
@@ -118,6 +124,12 @@ CATALOG = (
         "what a call takes beside its planned programs, because the function's own Python runs: BERT on 8 x 128, and a "
         "step of ten tensor calls",
         "1 minute; `--quick` for a trial",
+    ),
+    Benchmark(
+        "step_swap",
+        "GPT-2 XL with Adam, which does not fit, trained from a file within 8 and within 16 GiB: the step with its "
+        "operators and its transfers alone, and equal losses and parameters",
+        "half an hour and 30 GB of disk; `--tenth` takes a minute",
     ),
     Benchmark(
         "step_guard",

@@ -45,8 +45,9 @@ Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order);
 
 // A bound that needs no order: the most that one op asks for on its own, in planned buffers that it reads or writes and
 // in workspace, less what it may reuse. All of that is alive while it runs, so no order of these ops has a smaller
-// peak. 300 above, for op 1.
-Bytes operand_bound(const Graph& graph);
+// peak. 300 above, for op 1. Where resident buffers are `away` in a tier, they need a place in memory too while it
+// runs.
+Bytes operand_bound(const Graph& graph, std::span<const BufferId> away = {});
 
 // The planned buffers with bytes of their own at `step`, by id: an operand whose bytes a result takes over is left out.
 std::vector<BufferId> alive_at(const Graph& graph, std::span<const OpId> order, const Lifetimes& lifetimes,

@@ -113,6 +113,16 @@ struct FoundSoFar {
   std::optional<double> more_time;  // that running ops again takes, as a share of the step's; none without times
 };
 
+// A tier that buffers may leave memory for, where a budget asks for it.
+struct Swap {
+  std::string name;
+  Link link;
+  // The resident buffers that may have their home there. Planned ones may leave as they are.
+  std::vector<BufferId> may_leave = {};
+  Bytes least = Bytes(64 << 10);       // smaller buffers stay
+  std::optional<Bytes> capacity = {};  // of the tier
+};
+
 struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
@@ -123,6 +133,8 @@ struct PlanOptions {
   Algorithms others = {};
   // Covers resident bytes and arena. A share is of eager_bytes().
   std::optional<Budget> memory_budget = {};
+  // What may leave memory, and how, where the memory budget asks for it.
+  std::optional<Swap> swap = {};
   // For the sum of the ops' costs. Without a memory budget, the smallest plan within it is looked for.
   std::optional<Nanos> latency_budget = {};
   // Of every offset: a property of the memory that the plan is for.

@@ -84,15 +84,19 @@ Result<Lifetimes> lifetimes(const Graph& graph, std::span<const OpId> order) {
   return result;
 }
 
-Bytes operand_bound(const Graph& graph) {
+Bytes operand_bound(const Graph& graph, std::span<const BufferId> away) {
   Bytes bound;
+  std::vector<bool> placed(graph.num_buffers());  // by buffer: it needs a place in the arena
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next())
+    placed[id.index()] = graph.buffer(id).planned();
+  for (const BufferId id : away) placed[id.index()] = true;
   std::vector<OpId> counted(graph.num_buffers(), OpId(graph.num_ops()));  // by buffer: the last op it was counted for
   for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
     const Op op = graph.op(id);
     Bytes operands = op.workspace;
     const auto count = [&](VersionId version) {
       const BufferId buffer = graph.version(version).buffer;
-      if (!graph.buffer(buffer).planned() || counted[buffer.index()] == id) return;
+      if (!placed[buffer.index()] || counted[buffer.index()] == id) return;
       counted[buffer.index()] = id;
       operands += graph.buffer(buffer).size;
     };

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
 
-// Whatever the time that is left: a packer that needs little has the last word.
+}  // namespace
+
 Result<NamedLayout> lay_out_in_time(std::span<const LayoutItem> items, const PlanOptions& options,
                                     const Limits& limits) {
   const LayoutOptions asked{.algorithm = options.layout,
@@ -22,6 +23,12 @@ Result<NamedLayout> lay_out_in_time(std::span<const LayoutItem> items, const Pla
   const bool out_of_time = !made.ok() && made.error().code == ErrorCode::work_limit && options.time_limit;
   return out_of_time && options.layout == "auto" ? lay_out(items, {.algorithm = "greedy_by_size"}) : made;
 }
+
+Provenance provenance_of(std::string_view order, std::string_view layout) {
+  return {.order = std::string(order), .layout = std::string(layout), .version = LOWTIDE_VERSION};
+}
+
+namespace {
 
 // One block for each buffer, and a place for each workspace.
 Status place(const Graph& graph, const PlanOptions& options, const Limits& limits, const Lifetimes& lifetimes,
@@ -72,7 +79,7 @@ Result<Arranged> arrange(const Graph& graph, std::string_view name, BoundedOrder
   made.plan.peak = made.lives.peak;
   made.plan.bound = found.bound;
   made.plan.resident = graph.resident_bytes();
-  made.plan.provenance = {.order = std::string(name), .layout = {}, .version = LOWTIDE_VERSION};
+  made.plan.provenance = provenance_of(name, {});
   if (Status status = place(graph, options, limits, made.lives, made.plan); !status.ok()) return status.error();
   return made;
 }

@@ -14,12 +14,12 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-struct Unit {
+struct AmountUnit {
   std::string_view name;
   std::uint64_t count;
 };
 
-constexpr Unit kByteUnits[] = {
+constexpr AmountUnit kByteUnits[] = {
     {"B", 1},
     {"kB", 1'000},
     {"KB", 1'000},
@@ -34,7 +34,7 @@ constexpr Unit kByteUnits[] = {
     {"PiB", std::uint64_t{1} << 50},
 };
 
-constexpr Unit kTimeUnits[] = {
+constexpr AmountUnit kTimeUnits[] = {
     {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}, {"min", 60'000'000'000},
 };
 
@@ -49,14 +49,14 @@ Error refuse(std::string_view text, const Why&... why) {
   return {ErrorCode::invalid_amount, words("'", text, "' is not an amount: ", why...)};
 }
 
-std::string names(std::span<const Unit> units) {
+std::string names(std::span<const AmountUnit> units) {
   std::string joined;
-  for (const Unit& unit : units) joined += words(joined.empty() ? "" : ", ", unit.name);
+  for (const AmountUnit& unit : units) joined += words(joined.empty() ? "" : ", ", unit.name);
   return joined;
 }
 
 // `text` in counts of the smallest unit, exactly.
-Result<std::uint64_t> parse(std::string_view text, std::span<const Unit> units, bool needs_unit) {
+Result<std::uint64_t> parse(std::string_view text, std::span<const AmountUnit> units, bool needs_unit) {
   std::size_t at = 0;
   std::string digits;
   std::size_t decimals = 0;
@@ -81,7 +81,7 @@ Result<std::uint64_t> parse(std::string_view text, std::span<const Unit> units, 
     return refuse(text, "a unit is missing, one of ", names(units));
   }
   std::uint64_t unit = name.empty() ? 1 : 0;
-  for (const Unit& candidate : units) {
+  for (const AmountUnit& candidate : units) {
     if (candidate.name == name) unit = candidate.count;
   }
   if (unit == 0) return refuse(text, "'", name, "' is none of the units ", names(units));

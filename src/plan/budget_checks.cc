@@ -43,8 +43,9 @@ bool keeps_latency(const Draft& draft, const PlanOptions& options) {
 Status check_memory(const Graph& graph, const Draft& draft, const PlanOptions& options) {
   if (keeps_memory(draft, options)) return Done{};
   const Plan& plan = draft.plan;
-  const std::string_view what = options.recompute == "none" ? "; no order and layout of these ops needs less than "
-                                                            : "; whatever runs again, no plan needs less than ";
+  const std::string_view what = options.swap ? "; whatever runs again or leaves memory, no plan needs less than "
+                                : options.recompute == "none" ? "; no order and layout of these ops needs less than "
+                                                              : "; whatever runs again, no plan needs less than ";
   std::string message =
       words("the memory budget is ", amount(memory_budget(options)), ", but the ",
             options.recompute == "none" ? "plan" : "smallest plan found", " needs ", amount(plan.resident + plan.arena),

@@ -91,9 +91,12 @@ Result<Draft> in_order(const Graph& graph, const PlanOptions& options, const Lim
   return draft;
 }
 
-// Where a budget asks for it, some ops again.
+// Where a budget asks for it, some ops again, and some buffers leave memory.
 Result<Draft> within_budgets(const Graph& graph, Draft once, const PlanOptions& options, const Limits& limits) {
   const bool too_large = !keeps_memory(once, options);
+  if (too_large && options.swap) {
+    return fastest_with_swaps(graph, std::move(once), options, limits, memory_budget(options));
+  }
   const bool time_to_spend = asks_for_smallest(options) && once.plan.time > Nanos(0) && keeps_latency(once, options);
   if (options.recompute == "none" || (!too_large && !time_to_spend)) return once;
   Result<Draft> traded = too_large ? fastest_within(graph, once.plan.order, options, limits, memory_budget(options))

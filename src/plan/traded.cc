@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "order/update_branches.h"
 #include "plan/arrange.h"
 #include "plan/peak_report.h"
+#include "plan/swapped.h"
 #include "rewrite/recompute.h"
 #include "trade/step_trades.h"
 #include "trade/trade_bound.h"
@@ -219,6 +222,124 @@ class Trading {
   std::vector<TradedOrder> trades_;        // see pareto.h
 };
 
+// The fastest whose resident bytes and arena are within `memory`; without such, the smallest.
+Result<Draft> fastest_of(const Trading& trading, Bytes left) {
+  const std::vector<TradedOrder>& trades = trading.trades();
+  std::optional<Draft> smallest;
+  // A layout may need more than its peak: then the next one is tried.
+  for (const TradedOrder* trade = &fastest_below(left)(trades); trade != trades.data() + trades.size(); ++trade) {
+    Result<Draft> made = trading.make(*trade);
+    if (!made.ok()) return made.error();
+    const bool fits = made->plan.arena <= left;
+    if (!smallest || made->plan.arena < smallest->plan.arena) smallest = *std::move(made);
+    if (fits) break;
+  }
+  return *std::move(smallest);
+}
+
+// Trades from the lowest cost on, each within the same memory by swapping.
+class SwappedTrades {
+ public:
+  SwappedTrades(const Graph& graph, const PlanOptions& options, const Limits& limits, Bytes memory,
+                std::optional<Nanos> to_beat)
+      : graph_(graph), options_(options), limits_(limits), memory_(memory), to_beat_(to_beat) {
+    for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) step_time_ += graph.op(id).cost;
+  }
+
+  // How long some take with swaps: first evenly, then around those that are the fastest.
+  Status look_at(std::span<const TradedOrder> trades) {
+    const std::size_t last = trades.size() - 1;
+    const std::size_t count = std::min(kFirst, trades.size());
+    std::map<std::size_t, std::optional<Nanos>> times;  // none: not within the memory, or not fast enough
+    const auto look = [&](std::size_t i) -> Status {
+      if (times.contains(i)) return Done{};
+      const Result<std::optional<Nanos>> time = time_of(trades[i]);
+      if (!time.ok()) return time.error();
+      times[i] = *time;
+      return Done{};
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      if (Status status = look(count == 1 ? 0 : i * last / (count - 1)); !status.ok()) return status;
+    }
+    for (int halving = 0; halving < kHalvings; ++halving) {
+      std::vector<std::pair<Nanos, std::vector<std::size_t>>> between;  // by time: trades beside it
+      for (auto known = times.begin(); known != times.end(); ++known) {
+        if (!known->second) continue;
+        auto& [time, beside] = between.emplace_back(*known->second, std::vector<std::size_t>());
+        if (known != times.begin()) beside.push_back((std::prev(known)->first + known->first) / 2);
+        if (std::next(known) != times.end()) beside.push_back((known->first + std::next(known)->first) / 2);
+      }
+      std::ranges::stable_sort(between, {}, [](const auto& one) { return one.first; });
+      if (between.size() > kNearest) between.resize(kNearest);
+      for (const auto& [time, beside] : between) {
+        for (const std::size_t i : beside) {
+          if (Status status = look(i); !status.ok()) return status;
+        }
+      }
+    }
+    return Done{};
+  }
+
+  // Of all that were looked at. None if none is faster than what was to beat.
+  Result<std::optional<Draft>> fastest() {
+    std::ranges::stable_sort(candidates_, {}, &Candidate::time);
+    std::optional<Draft> best;
+    std::size_t plans = 0;
+    for (const Candidate& candidate : candidates_) {
+      if (to_beat_ && candidate.time >= *to_beat_) break;
+      if (best && plans == kPlans) break;
+      ++plans;
+      const Result<Rewritten> rewritten = run_again(graph_, candidate.trade->steps);
+      if (!rewritten.ok()) return rewritten.error();
+      const std::size_t steps = rewritten->graph.num_ops();
+      const Result<Swapping> swapping = Swapping::begin(rewritten->graph, first_to_last(steps), *options_.swap);
+      if (!swapping.ok()) return swapping.error();
+      Result<std::optional<Plan>> made = swapping->plan(candidate.trade->from, memory_, options_, limits_);
+      if (!made.ok()) return made.error();
+      // Its layout may have asked for more room, and so for more time.
+      if (!*made || (to_beat_ && (*made)->time >= *to_beat_)) continue;
+      to_beat_ = (*made)->time;
+      if (steps > graph_.num_ops()) (*made)->provenance.recompute = options_.recompute;
+      best = Draft{plan_of_original(graph_, *rewritten, **made), {}};
+    }
+    return best;
+  }
+
+ private:
+  static constexpr std::size_t kFirst = 16;   // trades that are looked at first
+  static constexpr std::size_t kNearest = 4;  // of those, beside which others are looked at
+  static constexpr int kHalvings = 3;
+  static constexpr std::size_t kPlans = 3;  // that are made, or more until one is within the memory
+
+  struct Candidate {
+    Nanos time;
+    const TradedOrder* trade;
+  };
+
+  Result<std::optional<Nanos>> time_of(const TradedOrder& trade) {
+    const Nanos alone = step_time_ + Nanos(static_cast<std::uint64_t>(trade.cost));
+    if (step_time_ > Nanos(0) && to_beat_ && alone >= *to_beat_) return std::optional<Nanos>();
+    if (limits_.stopped()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
+    const Result<Rewritten> rewritten = run_again(graph_, trade.steps);
+    if (!rewritten.ok()) return rewritten.error();
+    const std::size_t steps = rewritten->graph.num_ops();
+    const Result<Swapping> swapping = Swapping::begin(rewritten->graph, first_to_last(steps), *options_.swap);
+    if (!swapping.ok()) return swapping.error();
+    const std::optional<Timetable> table = swapping->timetable(memory_);
+    if (!table) return std::optional<Nanos>();
+    candidates_.push_back({table->time, &trade});
+    return std::optional(table->time);
+  }
+
+  const Graph& graph_;
+  const PlanOptions& options_;
+  const Limits& limits_;
+  Bytes memory_;
+  std::optional<Nanos> to_beat_;
+  Nanos step_time_;
+  std::vector<Candidate> candidates_;
+};
+
 }  // namespace
 
 Result<RecomputeAlgorithm> find_recompute(const PlanOptions& options) {
@@ -236,21 +357,34 @@ Result<std::vector<TradedOrder>> all_trades(const Graph& graph, std::span<const 
 
 Result<Draft> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                              const Limits& limits, Bytes memory) {
-  const Bytes left = memory - graph.resident_bytes();
-  const Pick pick = fastest_below(left);
-  const Result<Trading> trading = Trading::begin(graph, order, options, limits, pick);
+  const Result<Trading> trading =
+      Trading::begin(graph, order, options, limits, fastest_below(memory - graph.resident_bytes()));
   if (!trading.ok()) return trading.error();
-  const std::vector<TradedOrder>& trades = trading->trades();
-  std::optional<Draft> smallest;
-  // A layout may need more than its peak: then the next one is tried.
-  for (const TradedOrder* trade = &pick(trades); trade != trades.data() + trades.size(); ++trade) {
-    Result<Draft> made = trading->make(*trade);
+  return fastest_of(*trading, memory - graph.resident_bytes());
+}
+
+Result<Draft> fastest_with_swaps(const Graph& graph, Draft once, const PlanOptions& options, const Limits& limits,
+                                 Bytes memory) {
+  std::vector<TradedOrder> trades = {{.steps = once.plan.order, .from = options.order}};
+  Draft without = std::move(once);
+  if (options.recompute != "none") {
+    const Bytes left = memory - graph.resident_bytes();
+    const Result<Trading> trading = Trading::begin(graph, without.plan.order, options, limits, fastest_below(left));
+    if (!trading.ok()) return trading.error();
+    Result<Draft> made = fastest_of(*trading, left);
     if (!made.ok()) return made.error();
-    const bool fits = made->plan.arena <= left;
-    if (!smallest || made->plan.arena < smallest->plan.arena) smallest = *std::move(made);
-    if (fits) break;
+    without = *std::move(made);
+    trades = trading->trades();
   }
-  return *std::move(smallest);
+  std::optional<Nanos> to_beat;
+  if (without.plan.resident + without.plan.arena <= memory) to_beat = without.plan.time;
+  SwappedTrades swapped(graph, options, limits, memory, to_beat);
+  if (Status status = swapped.look_at(trades); !status.ok()) return status.error();
+  Result<std::optional<Draft>> fastest = swapped.fastest();
+  if (!fastest.ok()) return fastest.error();
+  if (*fastest) return **std::move(fastest);
+  without.peak.bound = std::min(without.peak.bound, least_with_swaps(graph, *options.swap));
+  return without;
 }
 
 Result<Draft> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,

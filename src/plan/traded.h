@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,12 @@ Result<RecomputeAlgorithm> find_recompute(const PlanOptions& options);
 // but the choice.
 Result<Draft> fastest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,
                              const Limits& limits, Bytes memory);
+
+// The fastest way to stay within `memory` in which some ops run again and some buffers leave memory, as the swap of the
+// options allows: of each trade, the same within `memory` by swapping. Where no buffer needs to leave for that, or none
+// was found, it is that of fastest_within(), or `once` where nothing may run again.
+Result<Draft> fastest_with_swaps(const Graph& graph, Draft once, const PlanOptions& options, const Limits& limits,
+                                 Bytes memory);
 
 // The smallest that takes no longer than `latency`.
 Result<Draft> smallest_within(const Graph& graph, std::span<const OpId> order, const PlanOptions& options,

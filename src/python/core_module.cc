@@ -1,6 +1,7 @@
 // lowtide._core: the C++ core for Python. Ids are plain ints here; python/lowtide/_core.pyi documents and types every
 // name.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -10,6 +11,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -45,6 +47,7 @@
 #include "published/model/model_program.h"
 #include "published/roam/roam_layout.h"
 #include "raise.h"
+#include "swap/joint_bound.h"
 #include "trade/trade_bound.h"
 #include "trade/trades.h"
 #include "watch.h"
@@ -203,6 +206,21 @@ std::vector<std::int64_t> recompute_bounds(const Graph& graph, const std::vector
   }));
 }
 
+std::vector<std::uint64_t> joint_bounds(const Graph& graph, const Swap& swap,
+                                        const std::vector<std::uint64_t>& memories) {
+  return take(unlocked([&]() -> Result<std::vector<std::uint64_t>> {
+    const Result<BoundedOrder> best = best_order_of(graph);
+    if (!best.ok()) return best.error();
+    JointBound bound(graph, to_reruns(graph, best->order), swap);
+    std::vector<std::uint64_t> times;
+    for (const std::uint64_t memory : memories) {
+      Work work(trade_steps(graph.num_ops()));
+      times.push_back(bound.least_time(Bytes(memory), work).count());
+    }
+    return times;
+  }));
+}
+
 // A pipe may let us wait for its writer: a signal handler that raises, as that of Ctrl-C does, ends that.
 template <typename Load>
 auto load_from(const std::filesystem::path& path, Load load) {
@@ -245,7 +263,15 @@ void bind_graph(nb::module_& m) {
           "op_module", [op](const Graph& self, Index i) { return op(self, i).module; }, "op"_a)
       .def(
           "buffer_name", [buffer](const Graph& self, Index i) { return buffer(self, i).name; }, "buffer"_a)
-      .def("buffer_size", [buffer](const Graph& self, Index i) { return buffer(self, i).size.count(); }, "buffer"_a);
+      .def(
+          "buffer_size", [buffer](const Graph& self, Index i) { return buffer(self, i).size.count(); }, "buffer"_a)
+      .def("resident_buffers", [](const Graph& self) {
+        std::vector<Index> found;
+        for (BufferId id(0); id.index() < self.num_buffers(); id = id.next()) {
+          if (!self.buffer(id).planned()) found.push_back(static_cast<Index>(id.index()));
+        }
+        return found;
+      });
 }
 
 // What Python holds: a plan, and whether verify() has accepted it.
@@ -326,6 +352,31 @@ void bind_plan(nb::module_& m) {
            [](const HeldPlan& self) {
              return by_block(self, [](const Block& block) { return std::int64_t{block.end.value()}; });
            })
+      .def("block_tiers",
+           [](const HeldPlan& self) {
+             return by_block(self, [](const Block& block) { return std::int64_t{block.tier}; });
+           })
+      .def_prop_ro("tier_arena_bytes",
+                   [](const HeldPlan& self) {
+                     std::vector<std::uint64_t> bytes;
+                     for (const Tier& tier : self.tiers) bytes.push_back(tier.arena.count());
+                     return bytes;
+                   })
+      .def_prop_ro("tier_resident_bytes",
+                   [](const HeldPlan& self) {
+                     std::vector<std::uint64_t> bytes;
+                     for (const Tier& tier : self.tiers) bytes.push_back(tier.resident.count());
+                     return bytes;
+                   })
+      .def("transfers",
+           [](const HeldPlan& self) {
+             std::vector<std::array<Index, 4>> all;
+             for (const Transfer& transfer : self.transfers) {
+               all.push_back(
+                   {transfer.from.value(), transfer.to.value(), transfer.issue.value(), transfer.wait.value()});
+             }
+             return all;
+           })
       .def("block_buffers",
            [](const HeldPlan& self) {
              return by_block(self, [](const Block& block) { return std::int64_t{block.buffer.value()}; });
@@ -347,6 +398,20 @@ void bind_plan(nb::module_& m) {
         std::ranges::transform(self.workspaces, offsets.begin(), &Bytes::count);
         return offsets;
       });
+}
+
+void bind_swap(nb::module_& m) {
+  nb::class_<Swap>(m, "Swap").def(
+      "__init__",
+      [](Swap* self, std::string name, std::uint64_t store_rate, std::uint64_t load_rate, std::uint64_t latency_ns,
+         bool duplex, const std::vector<Index>& may_leave, std::uint64_t least_bytes) {
+        new (self) Swap{.name = std::move(name),
+                        .link = {Bytes(store_rate), Bytes(load_rate), Nanos(latency_ns), duplex},
+                        .may_leave = to_ids<BufferId>(may_leave),
+                        .least = Bytes(least_bytes)};
+      },
+      "name"_a, nb::kw_only(), "store_rate"_a, "load_rate"_a, "latency_ns"_a = 0, "duplex"_a = false,
+      "may_leave"_a = std::vector<Index>(), "least_bytes"_a = Swap{}.least.count());
 }
 
 using MemoryBudget = std::variant<std::uint64_t, double>;  // bytes, or a share
@@ -382,13 +447,14 @@ Result<Plan> plan_watched(const Graph& graph, PlanOptions options, const nb::cal
 
 HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse, std::string recompute,
                    std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns,
-                   std::uint64_t alignment, double effort, std::size_t threads, std::optional<double> time_limit,
-                   std::optional<nb::callable> watching) {
+                   std::optional<Swap> swap, std::uint64_t alignment, double effort, std::size_t threads,
+                   std::optional<double> time_limit, std::optional<nb::callable> watching) {
   PlanOptions options{.order = std::move(order),
                       .layout = std::move(layout),
                       .reuse = reuse,
                       .recompute = std::move(recompute),
                       .others = published(),
+                      .swap = std::move(swap),
                       .alignment = Bytes(alignment),
                       .effort = effort,
                       .threads = threads};
@@ -470,6 +536,7 @@ NB_MODULE(_core, m) {
   bind_builder(m);
   bind_graph(m);
   bind_plan(m);
+  bind_swap(m);
   bind_watch(m);
   bind_eager(m);
   bind_adapt(m);
@@ -478,8 +545,8 @@ NB_MODULE(_core, m) {
   m.attr("ALIGNMENT") = kAlignment.count();
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
-        "alignment"_a = kAlignment.count(), "effort"_a = 1.0, "threads"_a = 1, "time_limit"_a = nb::none(),
-        "watching"_a = nb::none());
+        "swap"_a = nb::none(), "alignment"_a = kAlignment.count(), "effort"_a = 1.0, "threads"_a = 1,
+        "time_limit"_a = nb::none(), "watching"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
@@ -491,6 +558,7 @@ NB_MODULE(_core, m) {
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a, "program"_a = "single");
   m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);
   m.def("recompute_bounds", recompute_bounds, "graph"_a, "costs"_a);
+  m.def("joint_bounds", joint_bounds, "graph"_a, "swap"_a, "memory_bytes"_a);
   m.def("order_algorithms", [] { return listed(order_algorithms(), published().orders); });
   m.def("layout_algorithms", [] { return listed(layout_algorithms(), published().layouts); });
   m.def("recompute_algorithms", [] { return listed(recompute_algorithms(), published().recomputes); });

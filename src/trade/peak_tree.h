@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace lowtide {
@@ -36,6 +37,9 @@ class PeakTree {
 
   std::int64_t highest() const { return nodes_[1].highest; }
 
+  // Of the moments first, ..., last.
+  std::int64_t highest_in(std::size_t first, std::size_t last) const { return highest_in(first, last, 1, 0, leaves_); }
+
   // The first moment at which it is reached.
   std::size_t highest_at() const {
     std::size_t node = 1;
@@ -51,6 +55,17 @@ class PeakTree {
     std::int64_t highest = 0;  // in its range, with what was added to it as a whole
     std::int64_t added = 0;
   };
+
+  // `node` is of the moments begin, ..., end - 1, some of which are asked for.
+  std::int64_t highest_in(std::size_t first, std::size_t last, std::size_t node, std::size_t begin,
+                          std::size_t end) const {
+    if (first <= begin && end <= last + 1) return nodes_[node].highest;
+    const std::size_t middle = begin + (end - begin) / 2;
+    std::int64_t highest = std::numeric_limits<std::int64_t>::min();
+    if (first < middle) highest = highest_in(first, last, 2 * node, begin, middle);
+    if (last >= middle) highest = std::max(highest, highest_in(first, last, 2 * node + 1, middle, end));
+    return highest + nodes_[node].added;
+  }
 
   void add_to(std::size_t node, std::int64_t amount) {
     nodes_[node].highest += amount;

@@ -1,15 +1,11 @@
 // trade_bound.h: how low no peak can be, in any order and whatever runs again, for what that costs.
 //
-// Look at the moment at which an op t runs for the first time. What must run before it has run, what must run after it
-// has not. What is needed afterwards is in memory then, or is made again afterwards by ops whose second run costs
-// something. With a price on every byte, the least that any plan pays is one cheapest cut:
+// At the moment at which an op runs for the first time, what is needed afterwards is in memory or is made again: with a
+// price on every byte, the least that any plan pays is one cheapest cut (moment.h). So
 //
-//   source --unlimited--> t and its descendants; what they read; what is kept
-//   op --unlimited--> each content that it reads        op --cost--> sink, if it must run before t
-//   content --price * size--> the op that writes it     what t reads: content --price * size--> sink
+//   cost + price * bytes >= cut
 //
-// So  cost + price * bytes >= cut,  for the bytes in memory besides what t makes: a straight line below which no plan
-// lies, for each moment and price. The highest of many lines counts.
+// which is a straight line below which no plan lies, for each moment and price. The highest of many lines counts.
 #pragma once
 
 #include <cstdint>

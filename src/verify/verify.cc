@@ -96,11 +96,18 @@ class Execution {
     for (const BlockId id : ends_[step_.index()]) {
       if (lies(id, where)) give_back(id);
     }
-    for (const BlockId id : begins_[step_.index()]) {
-      if (!lies(id, where)) continue;
-      if (Status status = take(id); !status.ok()) return status;
+    // What the op makes comes last: it may take over what is loaded here.
+    for (const bool made : {false, true}) {
+      for (const BlockId id : begins_[step_.index()]) {
+        if (!lies(id, where) || is_made_here(id) != made) continue;
+        if (Status status = take(id); !status.ok()) return status;
+      }
     }
     return Done{};
+  }
+
+  bool is_made_here(BlockId id) const {
+    return step_.index() < plan_.order.size() && is_given(plan_.writes[step_.index()], id);
   }
 
   // The transfers to there: those that are issued here begin, and then those that are waited for here are over.
@@ -191,6 +198,10 @@ class Execution {
     return Done{};
   }
 
+  static bool is_given(std::span<const BlockId> operands, BlockId block) {
+    return std::ranges::find(operands, block) != operands.end();
+  }
+
   // The op may make the content of `next` in the bytes of `last`, which nobody needs after it.
   bool may_take_over(BlockId next, BlockId last) const {
     const Block& from = plan_.blocks[last.index()];
@@ -198,9 +209,6 @@ class Execution {
     const bool same_bytes = from.offset == to.offset && size_of(last) == size_of(next);
     if (!same_bytes || from.end != step_.next()) return false;
     const Op op = graph_.op(op_);
-    const auto is_given = [](std::span<const BlockId> operands, BlockId block) {
-      return std::ranges::find(operands, block) != operands.end();
-    };
     return std::ranges::find(op.reuses, Reuse{from.buffer, to.buffer}) != op.reuses.end() &&
            is_given(plan_.reads[step_.index()], last) && is_given(plan_.writes[step_.index()], next);
   }

@@ -117,8 +117,13 @@ class Machine {
     for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
       if (in_arena(b) && is_on(side, b)) free_block(b, now);
     }
-    for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
-      if (in_arena(b) && is_on(side, b) && plan_.blocks[b].begin.index() == now) take_block(b, now);
+    // An op's results come last, which may inherit what is loaded for it.
+    for (const bool results : {false, true}) {
+      for (std::size_t b = 0; b < plan_.blocks.size(); ++b) {
+        if (!in_arena(b) || !is_on(side, b) || plan_.blocks[b].begin.index() != now) continue;
+        const std::span<const BlockId> written = plan_.writes[now];
+        if ((std::ranges::find(written, BlockId(b)) != written.end()) == results) take_block(b, now);
+      }
     }
     watch_copies();
   }

@@ -159,4 +159,12 @@ void sort_transfers(Draft& draft, Random& random) {
   });
 }
 
+std::vector<BufferId> resident_buffers(const Graph& graph) {
+  std::vector<BufferId> found;
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    if (!graph.buffer(id).planned()) found.push_back(id);
+  }
+  return found;
+}
+
 }  // namespace lowtide

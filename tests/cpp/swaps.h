@@ -2,6 +2,7 @@
 #pragma once
 
 #include <random>
+#include <vector>
 
 #include "draft.h"
 #include "lowtide/graph.h"
@@ -25,5 +26,8 @@ bool move_home(const Graph& graph, Draft& draft, std::mt19937_64& random);
 
 // By issue, stores before loads, at random where that says nothing.
 void sort_transfers(Draft& draft, std::mt19937_64& random);
+
+// Those that could have their home in a tier.
+std::vector<BufferId> resident_buffers(const Graph& graph);
 
 }  // namespace lowtide
