@@ -30,6 +30,7 @@ from .versions import __version__, check_torch, require_torch
 if TYPE_CHECKING:
     from ._adapt.adapter import Adapter, adapt
     from ._compile.compile import CompiledStep, compile
+    from ._compile.swap import put_away
     from ._fit.fit import fit
     from ._lower.capture import capture
     from ._measure import measure
@@ -66,6 +67,7 @@ __all__ = [
     "keep",
     "measure",
     "plan",
+    "put_away",
     "recompute",
     "replay",
     "verify",
@@ -84,6 +86,7 @@ _NEEDS_TORCH = {
     "fit": "._fit.fit",
     "explain_oom": "._oom.report",
     "measure": "._measure",
+    "put_away": "._compile.swap",
     "replay": "._replay.replay",
 }
 

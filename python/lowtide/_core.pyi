@@ -112,6 +112,7 @@ class Graph:
     def op_module(self, op: int) -> str: ...
     def buffer_name(self, buffer: int) -> str: ...
     def buffer_size(self, buffer: int) -> int: ...
+    def resident_buffers(self) -> list[int]: ...
 
 class Plan:
     """Which op runs at each step, and where every buffer lies while it lives. Lives are half-open ``[begin, end)``."""
@@ -160,8 +161,22 @@ class Plan:
     def block_buffers(self) -> list[int]:
         """By block: the buffer that it stands in for.
 
-        Block i stands in for buffer i; further ones for buffers that are made again.
+        Block i stands in for buffer i; further ones for buffers that are made again, or leave and come back.
         """
+
+    def block_tiers(self) -> list[int]:
+        """By block: 0 for memory, i for the i-th tier behind a link."""
+
+    @property
+    def tier_arena_bytes(self) -> list[int]:
+        """By tier behind a link: the highest end of its blocks."""
+
+    @property
+    def tier_resident_bytes(self) -> list[int]:
+        """By tier behind a link: all resident buffers whose home it is."""
+
+    def transfers(self) -> list[tuple[int, int, int, int]]:
+        """From block, to block, the step before which it is issued, and the one before which it is over."""
 
     def step_blocks(self, step: int) -> list[int]:
         """The blocks that the op at ``step`` reads, then those that it writes."""
@@ -395,6 +410,25 @@ class Watch:
 def field_offset(holder: object, value: object) -> int | None:
     """Where in the memory of ``holder`` a pointer to ``value`` stands, if it does."""
 
+class Swap:
+    """A memory behind a link that buffers may leave for, where a memory budget asks for it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store_rate: int,
+        load_rate: int,
+        latency_ns: int = 0,
+        duplex: bool = False,
+        may_leave: Sequence[int] = [],
+        least_bytes: int = 65536,
+    ) -> None:
+        """Rates are bytes a second.
+
+        ``may_leave`` names resident buffers that may have their home there. Buffers below ``least_bytes`` stay.
+        """
+
 ALIGNMENT: int  # of plans, unless another is asked for: what kernels of the CPU are given
 
 def plan(
@@ -406,6 +440,7 @@ def plan(
     recompute: str = "auto",
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
+    swap: Swap | None = None,
     alignment: int = 64,
     effort: float = 1.0,
     threads: int = 1,
@@ -416,7 +451,8 @@ def plan(
 
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
     program-order peak. Without ``reuse``, no result is made in the bytes of an operand. ``recompute`` names what
-    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. Offsets are multiples of
+    chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. ``swap`` is a memory that
+    buffers may leave for instead, where that is faster. Offsets are multiples of
     ``alignment``. ``effort`` scales the work of all searches; ``threads`` change how long they take, never the plan;
     ``time_limit``, in seconds, takes the best that is found by then. ``watching`` is called every
     50 ms, with what the search under a budget has found so far, in words; what it raises ends the search. Raises
@@ -517,6 +553,12 @@ def recompute_trades(graph: Graph, algorithm: str) -> list[tuple[int, int]]:
 
 def recompute_bounds(graph: Graph, costs: Sequence[int]) -> list[int]:
     """For each cost of what runs again: no plan that spends no more has a lower peak."""
+
+def joint_bounds(graph: Graph, swap: Swap, memory_bytes: Sequence[int]) -> list[int]:
+    """For each amount, of resident bytes and arena: no plan within it takes less time, in ns.
+
+    Whatever runs again, and whatever leaves memory as ``swap`` allows.
+    """
 
 def order_algorithms() -> list[tuple[str, str]]:
     """Names and descriptions."""

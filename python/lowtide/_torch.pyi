@@ -182,6 +182,27 @@ class MemoryFault:
     @property
     def last_suspect(self) -> int: ...
 
+class SlowTier:
+    """A memory behind a link that programs swap to."""
+
+def file_tier(file: TierFile) -> SlowTier:
+    """For programs on the CPU."""
+
+def host_tier(device: torch.device) -> SlowTier | None:
+    """Pinned memory of the host, for programs on a CUDA device; None for the CPU."""
+
+def put_away(tensor: torch.Tensor, tier: SlowTier) -> None:
+    """Give the tensor's storage a home in the tier instead of its memory, if it has none there."""
+
+def bring_back(tensor: torch.Tensor, tier: SlowTier) -> None:
+    """Give the tensor's storage ordinary memory, if its home is in the tier; what is loaded is verified."""
+
+def has_own_storage(tensor: torch.Tensor) -> bool:
+    """Whether nobody but the tensor itself and programs refers to its storage."""
+
+def is_away(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's memory is in a tier."""
+
 class Program:
     """A planned step, ready to run."""
 
@@ -207,6 +228,12 @@ class Program:
         draws_like: int,
     ) -> int: ...
     def add_output(self, value: int) -> None: ...
+    def use_tier(self, tier: SlowTier, slot_bytes: int) -> None:
+        """Before any buffer: slots lie in the first `slot_bytes` that are reserved there."""
+    def add_transfer(self, source: int, target: int, issue: int, wait: int, stores: bool) -> None:
+        """Between two buffers: begins before call `issue`, is over before call `wait`."""
+    def add_home(self, buffer: int, home: int) -> None:
+        """The planned `buffer` stands for one that is bound or made, and has its home in the tier."""
     def add_pause(self, call: int) -> None: ...
     def finish(self, numbers: Sequence[int | float]) -> None: ...
     def bind(self, buffer: int, tensor: torch.Tensor, transient: bool = False) -> None: ...

@@ -1,5 +1,6 @@
 #include "tier/contents.h"
 
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -77,14 +78,19 @@ const Contents::Home* Contents::home_around(std::int64_t offset, std::int64_t by
   return offset + bytes <= found + home.bytes ? &home : nullptr;
 }
 
-bool Contents::is_right(std::int64_t offset, std::int64_t bytes, const Checksums& loaded) {
+bool Contents::is_right(std::int64_t offset, std::int64_t bytes, const std::byte* memory, const Checksums& loaded) {
   const auto stored = extents_.find(offset);
   const bool known = stored != extents_.end() && stored->second.bytes == bytes;
   if (known && stored->second.checksums == loaded) return true;
   std::int64_t begin = 0;
   const Home* home = home_around(offset, bytes, &begin);
   if (home == nullptr) return !known;
-  if (known && !has_pages(home->mapping + (offset - begin), bytes) && (changes_ > 0 || !has_changed())) return false;
+  if (known) {
+    const std::byte* mapped = home->mapping + (offset - begin);
+    const bool written = has_pages(mapped, bytes) ? std::memcmp(mapped, memory, static_cast<std::size_t>(bytes)) == 0
+                                                  : changes_ == 0 && has_changed();
+    if (!written) return false;
+  }
   forget(offset, bytes);
   extents_.emplace(offset, Extent{bytes, loaded});
   return true;

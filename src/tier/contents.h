@@ -9,8 +9,9 @@
 //
 // A load with the bounds of a store is compared with its checksums. A home is a part of the file that the process has
 // mapped: anybody may write there without a word. Where somebody may have, what is loaded is taken for right, and its
-// checksums are the home's from then on. That somebody has written shows in two ways. The mapping has pages; or, since
-// the system may have taken those away again, the file's time of change is not that of our own last change.
+// checksums are the home's from then on. That somebody has written shows in two ways. The mapping has pages, and they
+// are what was loaded; or, since the system may have taken those away again, the file's time of change is not that of
+// our own last change.
 //
 // Not thread-safe: transfers.h has it under its lock.
 #pragma once
@@ -42,8 +43,8 @@ class Contents {
 
   bool is_lost(std::int64_t offset, std::int64_t bytes) const;
 
-  // Whether what was loaded is what is there, as far as that is known.
-  bool is_right(std::int64_t offset, std::int64_t bytes, const Checksums& loaded);
+  // Whether what was loaded to `memory` is what is there, as far as that is known.
+  bool is_right(std::int64_t offset, std::int64_t bytes, const std::byte* memory, const Checksums& loaded);
 
   // Unknown from now on: what was stored there, and with `lost` what was lost too.
   void forget(std::int64_t offset, std::int64_t bytes, bool lost = false);

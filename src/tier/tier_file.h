@@ -96,6 +96,9 @@ class TierFile final : public NamelessFile, public std::enable_shared_from_this<
   // For all that were issued: throws for the first of those that failed and were not waited for.
   void wait_all();
 
+  // Whether no transfer is under way, not even one that a wait has given up.
+  bool is_quiet() const { return transfers_->is_quiet(); }
+
   // For the transfers that are issued from now on; null for none.
   void set_faults(std::shared_ptr<Faults> faults);
 

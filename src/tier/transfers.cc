@@ -77,6 +77,11 @@ bool Transfers::wait_for(std::int64_t offset, std::int64_t bytes) {
   });
 }
 
+bool Transfers::is_quiet() {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty();
+}
+
 void Transfers::set_faults(std::shared_ptr<Faults> faults) {
   const std::lock_guard lock(mutex_);
   faults_ = std::move(faults);
@@ -164,7 +169,7 @@ std::optional<Failure::Reason> Transfers::outcome(Pending& pending) {
     contents_.end_store(offset, bytes, std::move(pending.checksums));
     return std::nullopt;
   }
-  if (contents_.is_right(offset, bytes, pending.checksums)) return std::nullopt;
+  if (contents_.is_right(offset, bytes, pending.transfer.memory, pending.checksums)) return std::nullopt;
   return Failure::Reason::checksum;
 }
 

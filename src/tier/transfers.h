@@ -70,6 +70,9 @@ class Transfers {
   // Until none with these bytes of the file is under way; false if that takes too long.
   bool wait_for(std::int64_t offset, std::int64_t bytes);
 
+  // Whether none is under way, waited for or not.
+  bool is_quiet();
+
   void set_faults(std::shared_ptr<Faults> faults);
 
   // What is known of the file, with the lock that it wants.

@@ -17,6 +17,8 @@
 #include "arena.h"
 #include "eager_replay_bindings.h"
 #include "engine_word.h"
+#include "file_tier.h"
+#include "homes.h"
 #include "op_profile.h"
 #include "program.h"
 #include "tier_bindings.h"
@@ -45,6 +47,7 @@ std::vector<c10::IValue> read_numbers(const py::list& list) {
 
 BufferKind read_kind(const std::string& kind) {
   if (kind == "planned") return BufferKind::planned;
+  if (kind == "slot") return BufferKind::slot;
   if (kind == "bound") return BufferKind::bound;
   TORCH_CHECK(kind == "made", "lowtide: unknown kind of buffer: ", kind);
   return BufferKind::made;
@@ -166,6 +169,31 @@ PYBIND11_MODULE(_torch, module) {
                return at::autocast::cached_cast(dtype, tensor, tensor.device().type());
              }));
 
+  py::class_<SlowTier, std::shared_ptr<SlowTier>>(module, "SlowTier", py::release_gil_before_calling_cpp_dtor());
+  module.def(
+      "file_tier",
+      [](std::shared_ptr<lowtide::tier::TierFile> file) -> std::shared_ptr<SlowTier> {
+        return std::make_shared<FileTier>(std::move(file));
+      },
+      py::arg("file"));
+  module.def("host_tier", [](const c10::Device& device) { return device_at(device).host_tier(); }, py::arg("device"));
+  module.def(
+      "put_away",
+      [](const at::Tensor& tensor, const std::shared_ptr<SlowTier>& tier) {
+        const py::gil_scoped_release released;
+        put_away(tensor, *tier);
+      },
+      py::arg("tensor"), py::arg("tier"));
+  module.def(
+      "bring_back",
+      [](const at::Tensor& tensor, const std::shared_ptr<SlowTier>& tier) {
+        const py::gil_scoped_release released;
+        bring_back(tensor, *tier);
+      },
+      py::arg("tensor"), py::arg("tier"));
+  module.def("has_own_storage", &has_own_storage, py::arg("tensor"));
+  module.def("is_away", &is_away, py::arg("tensor"));
+
   py::class_<OpenMeter>(module, "Meter")
       .def(py::init<const c10::Device&>(), py::arg("device") = c10::Device(c10::kCPU))
       .def("close", &OpenMeter::close)
@@ -213,6 +241,19 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("replaces"), py::arg("workspace"), py::arg("grad_mode"), py::arg("leaves_unwritten"),
            py::arg("copies"), py::arg("draws_like"))
       .def("add_output", &Program::add_output)
+      .def(
+          "use_tier",
+          [](Program& self, std::shared_ptr<SlowTier> tier, std::int64_t slot_bytes) {
+            self.use_tier(std::move(tier), slot_bytes);
+          },
+          py::arg("tier"), py::arg("slot_bytes"))
+      .def(
+          "add_transfer",
+          [](Program& self, int source, int target, int issue, int wait, bool stores) {
+            self.add_transfer({source, target, issue, wait, stores});
+          },
+          py::arg("source"), py::arg("target"), py::arg("issue"), py::arg("wait"), py::arg("stores"))
+      .def("add_home", &Program::add_home, py::arg("buffer"), py::arg("home"))
       .def("add_pause", &Program::add_pause)
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def(

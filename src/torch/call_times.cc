@@ -8,8 +8,6 @@
 #include <ctime>
 #include <numeric>
 
-#include "device.h"
-
 namespace lowtide::torch_runtime {
 namespace {
 
@@ -32,21 +30,22 @@ std::int64_t thread_nanos() {
 }  // namespace
 
 void CallTimes::start(std::size_t calls, c10::Device where) {
-  where_ = where;
+  queue_.reset();
+  if (!where.is_cpu()) queue_.emplace(where);
   calls_ = calls;
   taken_.assign(kRuns * calls, 0);
   running_ = true;
 }
 
 void CallTimes::begin_call() {
+  if (queue_) return queue_->begin();
   thread_begin_ = thread_nanos();
   begin_ = Clock::now();
 }
 
 void CallTimes::end_call(std::size_t call, bool worked) {
-  wait_for(where_);
-  std::int64_t nanos = std::chrono::nanoseconds(Clock::now() - begin_).count();
-  if (where_.is_cpu() && at::get_num_threads() == 1) nanos = std::min(nanos, thread_nanos() - thread_begin_);
+  std::int64_t nanos = queue_ ? queue_->nanos() : std::chrono::nanoseconds(Clock::now() - begin_).count();
+  if (!queue_ && at::get_num_threads() == 1) nanos = std::min(nanos, thread_nanos() - thread_begin_);
   taken_[counted_ * calls_ + call] = worked ? std::max<std::int64_t>(1, nanos) : 0;
 }
 
@@ -71,7 +70,7 @@ std::int64_t CallTimes::idle_nanos() {
 }
 
 void CallTimes::settle() {
-  const std::int64_t idle = idle_nanos();
+  const std::int64_t idle = queue_ ? 0 : idle_nanos();
   for (std::int64_t& nanos : taken_) nanos = nanos == 0 ? 0 : std::max<std::int64_t>(1, nanos - idle);
   Runs whole;
   for (std::size_t run = 0; run < kRuns; ++run) {

@@ -5,8 +5,8 @@
 //
 // A call's time is its median, scaled: what delays one call in one run delays another one in the next, so medians add
 // up to less than any run takes. Scaled, they add up to the median of the runs. A run that fails, or does not go as
-// planned, does not count; nor does, on one thread, what other processes take away in the middle of a call. On another
-// device than the CPU a call is over when all that it has queued is done.
+// planned, does not count; nor does, on one thread, what other processes take away in the middle of a call. Another
+// device than the CPU has a clock of its own.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,7 +14,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
+
+#include "queue_clock.h"
 
 namespace lowtide::torch_runtime {
 
@@ -41,7 +44,7 @@ class CallTimes {
   // What a call shows that does nothing: the clocks' own time.
   static std::int64_t idle_nanos();
 
-  c10::Device where_ = c10::Device(c10::kCPU);
+  std::optional<QueueClock> queue_;  // of another device than the CPU
   bool running_ = false;
   bool warm_ = false;
   std::size_t calls_ = 0;

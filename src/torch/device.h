@@ -13,6 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "slow_tier.h"
 
 namespace lowtide::torch_runtime {
 
@@ -47,6 +50,11 @@ class Device {
   // What was queued on other streams and uses the arena comes first; what operators keep for themselves is there.
   virtual void before_step() = 0;
   virtual void after_step() = 0;
+
+  // -- what is behind its memory --------------------------------------------------------------------------------------
+
+  // Memory of the host that blocks of the arena can leave for. Null where the host's memory is the device's own.
+  virtual std::shared_ptr<SlowTier> host_tier() { return nullptr; }
 };
 
 Device& cpu_device();

@@ -12,6 +12,7 @@
 
 #include "allocator.h"
 #include "device.h"
+#include "queue_clock.h"
 
 namespace lowtide::torch_runtime {
 namespace {
@@ -70,13 +71,15 @@ std::int64_t lower_quartile(std::vector<std::int64_t> values) {
 std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs,
                      c10::Device where) {
   torch::jit::Stack stack;
-  const auto timed = [&] {
+  std::optional<QueueClock> queue;
+  if (!where.is_cpu()) queue.emplace(where);
+  const auto timed = [&]() -> std::int64_t {
+    if (queue) queue->begin();
     const auto start = Clock::now();
     stack.assign(arguments.begin(), arguments.end());
     op.callBoxed(stack);
     stack.clear();
-    wait_for(where);
-    return std::chrono::nanoseconds(Clock::now() - start).count();
+    return queue ? queue->nanos() : std::chrono::nanoseconds(Clock::now() - start).count();
   };
   Sweep sweep;
   std::vector<std::int64_t> warm;

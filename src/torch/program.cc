@@ -94,17 +94,95 @@ bool same_number(const c10::IValue& a, const c10::IValue& b) {
 
 }  // namespace
 
+// Where a program's transfers find its buffers.
+class Program::Places : public SwapPlaces {
+ public:
+  explicit Places(Program& program) : program_(program) {}
+
+  std::byte* in_memory(int buffer) override {
+    return static_cast<std::byte*>(at_index(program_.buffers_, buffer).storage.mutable_data());
+  }
+  std::byte* to_load(int buffer) override {
+    Buffer& owner = at_index(program_.buffers_, buffer);
+    if (overlaps_escaped(in_memory(buffer), owner.bytes)) {  // somebody outside still holds what was there
+      give(buffer, c10::GetAllocator(owner.device->where().type())->allocate(static_cast<std::size_t>(owner.bytes)));
+      owner.elsewhere = true;
+    }
+    return in_memory(buffer);
+  }
+  bool is_planned_place(int buffer) override { return !at_index(program_.buffers_, buffer).elsewhere; }
+  std::byte* home(int buffer) override {
+    Buffer& owner = at_index(program_.buffers_, buffer);
+    if (owner.kind == BufferKind::slot) return nullptr;
+    if (owner.kind == BufferKind::made && !owner.elsewhere) {
+      give(buffer, program_.swaps_->tier().make_home(owner.bytes));
+      owner.elsewhere = true;
+    }
+    return static_cast<std::byte*>(owner.storage.mutable_data()) + owner.first_byte;
+  }
+  std::int64_t slot(int buffer) override {
+    return program_.swaps_->first_slot() + at_index(program_.buffers_, buffer).offset;
+  }
+  std::int64_t bytes(int buffer) override { return at_index(program_.buffers_, buffer).bytes; }
+
+  void bring_home(int buffer, const std::byte* content) override {
+    Buffer& owner = at_index(program_.buffers_, buffer);
+    if (owner.kind != BufferKind::bound) return;  // it was not given to anybody yet
+    c10::DataPtr memory = c10::GetAllocator(owner.device->where().type())->allocate(owner.storage.nbytes());
+    program_.swaps_->tier().copy(memory.get(), content, owner.bytes);
+    owner.storage.set_data_ptr_noswap(std::move(memory));
+  }
+
+ private:
+  void give(int buffer, c10::DataPtr memory) {
+    const auto bytes = static_cast<std::size_t>(at_index(program_.buffers_, buffer).bytes);
+    program_.point_at(buffer,
+                      c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), nullptr,
+                                   /*resizable=*/false),
+                      0);
+  }
+
+  Program& program_;
+};
+
 Program::Program(Device& device, std::int64_t arena_bytes, GuardLevel guard)
     : arena_(Arena::on(device)), arena_bytes_(arena_bytes) {
   TORCH_CHECK(guard == GuardLevel::off || device.where().is_cpu(), "lowtide: memory on ", device.where(),
               " is not guarded");
   arena_.add_need(arena_bytes);
   home_ = arena_.base();
+  {
+    const std::lock_guard lock(all_mutex());
+    all().insert(this);
+  }
   if (guard != GuardLevel::off) guard_.emplace(guard, arena_, arena_bytes);
 }
 
 Program::~Program() {
   close();
+  const std::lock_guard lock(all_mutex());
+  all().erase(this);
+}
+
+std::set<const Program*>& Program::all() {
+  static std::set<const Program*> programs;
+  return programs;
+}
+
+std::mutex& Program::all_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::size_t Program::uses_of(const c10::StorageImpl* storage) {
+  const std::lock_guard lock(all_mutex());
+  std::size_t uses = 0;
+  for (const Program* program : all()) {
+    for (const Buffer& buffer : program->buffers_) {
+      if (buffer.storage.unsafeGetStorageImpl() == storage) uses += 1 + buffer.values.size();
+    }
+  }
+  return uses;
 }
 
 void Program::close() {
@@ -168,6 +246,21 @@ void Program::add_output(int value) {
   outputs_.push_back(value);
 }
 
+void Program::use_tier(std::shared_ptr<SlowTier> tier, std::int64_t slot_bytes) {
+  TORCH_CHECK(!guard_, "lowtide: memory that is swapped is not guarded");
+  swaps_.emplace(std::move(tier), slot_bytes);
+}
+
+void Program::add_transfer(SwapTransfer transfer) {
+  const Buffer& there = at_index(buffers_, transfer.stores ? transfer.to : transfer.from);
+  TORCH_CHECK(swaps_ && there.kind != BufferKind::planned, "lowtide: a transfer needs a tier, and a place there");
+  swaps_->add(transfer);
+}
+
+void Program::add_home(int buffer, int home) {
+  swaps_->has_home(buffer, home);
+}
+
 void Program::add_pause(int call) {
   const std::vector<int>& results = at_index(calls_, call).spec.results;
   const bool made = !results.empty() && results.front() >= 0 &&
@@ -191,6 +284,7 @@ void Program::finish(std::vector<c10::IValue> numbers) {
       }
     }
   }
+  if (swaps_) swaps_->finish(calls_.size());
   note_use_counts();
   finished_ = true;
 }
@@ -425,6 +519,7 @@ void Program::run_until(int end, const std::function<void()>& look) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
   const bool begins = next_call_ == 0;
+  Swaps::refuse_while_stuck();
   if (begins) {
     follow_arena();
     turn_ = arena_.take_turn();
@@ -441,16 +536,26 @@ void Program::run_until(int end, const std::function<void()>& look) {
   Replay replay(arena_, &stats_, guard_ ? kGuardMargin : 0);
   torch::jit::Stack stack;
   int index = next_call_;
+  Places places(*this);
   const auto stop = [&] {
     failed_call_ = std::min(index, static_cast<int>(calls_.size()) - 1);
     stack.clear();
+    if (swaps_) {
+      try {
+        swaps_->settle(places);
+      } catch (...) {  // the first failure is told, and homes have been brought to memory
+      }
+      swaps_->note_if_stuck();
+    }
     let_go(failed_call_ + 1);
     replay.end_op();
   };
   try {
     if (guard_ && begins) guard_->begin_step();
+    if (swaps_ && begins) swaps_->begin_step();
     for (; index < end; ++index) {
       lookout.between_calls();
+      if (swaps_) swaps_->before(index, places);
       if (!times_.running()) {
         execute(index, replay, stack);
         continue;
@@ -459,7 +564,10 @@ void Program::run_until(int end, const std::function<void()>& look) {
       const bool worked = execute(index, replay, stack);
       times_.end_call(static_cast<std::size_t>(index), worked);
     }
-    if (guard_ && end == static_cast<int>(calls_.size())) guard_->end_step();
+    const bool ends = end == static_cast<int>(calls_.size());
+    if (guard_ && ends) guard_->end_step();
+    if (swaps_ && ends) swaps_->before(end, places);
+    if (swaps_) swaps_->settle(places);
   } catch (const MemoryFault& fault) {
     memory_fault_ = fault;
     stop();
@@ -494,6 +602,9 @@ bool Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
   const bool done_already = is_done_already(call, apart);
   if (!done_already) {
     wrote_bound_ |= call.writes_bound;  // even if it throws, it may have begun to
+    if (swaps_) {
+      for (const int buffer : call.spec.writes) swaps_->wrote(buffer);
+    }
     stack.assign(call.stack.begin(), call.stack.end());
     replay.begin_op(requests.data(), requests.size());
     {

@@ -6,6 +6,7 @@
 //   planned   lies in the arena at a fixed offset while it is alive; its tensors are built once and serve every step
 //   bound     somebody else's memory: a parameter, optimizer state, a gradient, the batch; bound by the caller
 //   made      made by the step and kept by the caller: a returned loss, a gradient left in .grad, new optimizer state
+//   slot      a place in a tier that planned buffers leave for, and come back from
 //
 // An operator may be called several times in a step, to make again what was let go; planned buffers stand for the
 // blocks of a plan.
@@ -21,6 +22,9 @@
 //                    |                   |
 //                 a value             a value           outputs
 //
+// With a tier, buffers move between two calls: see swaps.h. What is bound or made may have its home there. Calls then
+// use planned buffers that stand for it.
+//
 // While it is paused the program does not have the arena to itself. If another one has run there, or a tensor that was
 // bound has moved, it cannot go on. It then has to be abandoned, like one that the caller has no more use for.
 #pragma once
@@ -32,7 +36,10 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,10 +51,11 @@
 #include "memory_guard.h"
 #include "overlaps.h"
 #include "random_state.h"
+#include "swaps.h"
 
 namespace lowtide::torch_runtime {
 
-enum class BufferKind { planned, bound, made };
+enum class BufferKind { planned, bound, made, slot };
 
 // An operator, or a hook into it, kept memory of the arena that the plan had freed.
 struct Escape {
@@ -93,6 +101,13 @@ class Program {
   int add_call(const c10::OperatorHandle& op, CallSpec spec);
 
   void add_output(int value);
+
+  // Before any buffer: slots lie in the first `slot_bytes` that are reserved there.
+  void use_tier(std::shared_ptr<SlowTier> tier, std::int64_t slot_bytes);
+  void add_transfer(SwapTransfer transfer);
+
+  // The planned `buffer` stands for one that is bound or made, and has its home in the tier.
+  void add_home(int buffer, int home);
 
   // The run can pause behind this call, whose first result must be one that is made for the caller.
   void add_pause(int call);
@@ -145,6 +160,9 @@ class Program {
 
   // Gives the arena memory back. The program cannot run again.
   void close();
+
+  // How many references to a storage are those of programs.
+  static std::size_t uses_of(const c10::StorageImpl* storage);
 
   int failed_call() const { return failed_call_; }
 
@@ -221,6 +239,12 @@ class Program {
   void note_use_counts();
   Reach reach_of(int buffer) const;
 
+  static std::set<const Program*>& all();  // that exist
+  static std::mutex& all_mutex();
+
+  class Places;
+  friend class Places;
+
   Arena& arena_;
   std::byte* home_ = nullptr;  // the arena's base that planned values look at
   std::int64_t arena_bytes_;
@@ -240,6 +264,7 @@ class Program {
   std::vector<Request> apart_;  // the requests of a call whose results cannot lie where they were planned
   CallTimes times_;
   Overlaps overlaps_;
+  std::optional<Swaps> swaps_;
 
   int next_call_ = 0;       // where a run that has paused goes on; 0 if there is none
   std::uint64_t turn_ = 0;  // of the arena, which it then had

@@ -119,6 +119,17 @@ void CudaDevice::after_step() {
   done_.record(*last_);
 }
 
+std::shared_ptr<HostTier> CudaDevice::host() {
+  const std::lock_guard lock(mutex_);
+  if (!host_) host_ = std::make_shared<HostTier>(index_);
+  return host_;
+}
+
+bool CudaDevice::note_use_of_tier(const void* address, const c10::cuda::CUDAStream& stream) {
+  const std::lock_guard lock(mutex_);
+  return host_ && host_->note_use(address, stream);
+}
+
 void CudaDevice::wait_for_stream(c10::cuda::CUDAStream stream) {
   const std::lock_guard lock(mutex_);
   if (std::find(others_.begin(), others_.end(), stream) == others_.end()) others_.push_back(stream);

@@ -10,10 +10,12 @@
 #include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "host_tier.h"
 #include "torch/runtime.h"
 
 namespace lowtide::torch_runtime {
@@ -41,8 +43,16 @@ class CudaDevice final : public Device {
   void before_step() override;
   void after_step() override;
 
+  std::shared_ptr<SlowTier> host_tier() override { return host(); }
+
+  // The same; made when it is first asked for.
+  std::shared_ptr<HostTier> host();
+
   // The arena is used there: the next step waits for that.
   void wait_for_stream(c10::cuda::CUDAStream stream);
+
+  // A stream uses what lies at an address. Whether that is in the tier.
+  bool note_use_of_tier(const void* address, const c10::cuda::CUDAStream& stream);
 
   // Plants a fault, for tests.
   void leave_out_waits(bool leave_out) { waits_ = !leave_out; }
@@ -71,6 +81,7 @@ class CudaDevice final : public Device {
   c10::cuda::CUDAEvent done_;  // of the last step
   bool waits_ = true;
   std::vector<c10::cuda::CUDAStream> others_;
+  std::shared_ptr<HostTier> host_;
 };
 
 }  // namespace lowtide::torch_runtime

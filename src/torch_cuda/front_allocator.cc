@@ -80,6 +80,9 @@ class FrontAllocator final : public CUDAAllocator {
   void recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) override {
     if (CudaDevice* device = CudaDevice::with(block.get()); device != nullptr) {
       device->wait_for_stream(stream);
+    } else if (device = CudaDevice::at(block.device().index());
+               device != nullptr && device->note_use_of_tier(block.get(), stream)) {
+      return;
     } else if (!runtime_.note_use(block.get(), stream)) {
       behind_.recordStream(as_known_behind(block), stream);
     }

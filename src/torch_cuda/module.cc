@@ -31,5 +31,11 @@ PYBIND11_MODULE(_torch_cuda, module) {
       "leave_out_waits",
       [](c10::DeviceIndex index, bool leave_out) { CudaDevice::at(index)->leave_out_waits(leave_out); },
       py::arg("index"), py::arg("leave_out"));
+  module.def(
+      "leave_out_waits_of_transfers",
+      [](c10::DeviceIndex index, bool before, bool after) {
+        CudaDevice::at(index)->host()->leave_out_waits(before, after);
+      },
+      py::arg("index"), py::arg("before"), py::arg("after"));
   module.attr("BUILT_FOR") = TORCH_VERSION;
 }

@@ -36,6 +36,7 @@ NAMES = [
     "keep",
     "measure",
     "plan",
+    "put_away",
     "recompute",
     "replay",
     "verify",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARIES = {  # how their headers begin
     "CLI11": ("CLI/",),
     "HiGHS": ("interfaces/highs_c_api.h",),
-    "POSIX": ("fcntl.h", "linux/", "poll.h", "pthread.h", "sys/", "unistd.h"),
+    "POSIX": ("fcntl.h", "linux/", "malloc.h", "poll.h", "pthread.h", "sys/", "unistd.h"),
     "liburing": ("liburing.h",),
     "libtorch": ("ATen/", "Python.h", "c10/", "pybind11/", "torch/"),
     "nanobind": ("nanobind/",),

@@ -16,7 +16,8 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import Any, TypedDict, cast
 
@@ -47,6 +48,7 @@ from .._step.reserved import keep_reserved_below, reserved_bytes
 from ..errors import CaptureError, InfeasibleError, add_note
 from .memory_budget import SCALAR_BYTES, MemoryBudget
 from .plan_cache import PlanCache
+from .swap import open_tier
 
 _QUIET_CAPTURES = 2  # from the third on it is said why
 _SPARE_BYTES = 16 << 20  # that a first run may take beside its plan, where there is no budget
@@ -102,6 +104,8 @@ class CompiledStep:
         latency_budget: int | float | str | None,
         keep_grads: bool | None,
         on_unsupported: str | None,
+        swap: str | os.PathLike[str] | None = None,
+        link: str | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         _torch.install_allocator()
@@ -110,8 +114,9 @@ class CompiledStep:
         self._optimizers = optimizers
         self._options: dict[str, Any] = {
             "memory_budget": memory_budget, "latency_budget": latency_budget, "keep_grads": keep_grads,
-            "on_unsupported": on_unsupported,
+            "on_unsupported": on_unsupported, "swap": swap, "link": link,
         }  # fmt: skip
+        self._swap = None if swap is None else open_tier(swap, link, model)
         self._memory_budget = MemoryBudget(read_memory_budget(memory_budget))
         self._latency_ns = read_latency_budget(latency_budget)
         self._keep_grads = keep_grads is not False
@@ -276,21 +281,29 @@ class CompiledStep:
         step = CapturedStep(
             tape, self._model, self._optimizers, self._cache, self._plan, record, keep_grads=self._keep_grads,
             guard=self._guard, spare_bytes=SCALAR_BYTES // 4 if self._memory_budget else _SPARE_BYTES,
-            metered=bool(self._memory_budget), make_room=self._make_room,
+            metered=bool(self._memory_budget), make_room=self._make_room, swap=self._swap,
         )  # fmt: skip
         self._records.append(record)
         if len(self._records) > _QUIET_CAPTURES:
             _announce(f"lowtide: capture {len(self._records)} of {_name_of(self._function)}: {record.reason}")
         return step
 
-    def _plan(self, graph: _core.Graph, outside_ns: int, beside: Beside, alignment: int) -> _core.Plan:
+    def _plan(
+        self, graph: _core.Graph, outside_ns: int, beside: Beside, alignment: int, may_leave: Sequence[int]
+    ) -> _core.Plan:
         begin = time.perf_counter()
         try:
             if not self._memory_budget and self._latency_ns is None:
                 return plan_in_sight(graph, look=signals_held.look, alignment=alignment)
             operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
             budget = self._memory_budget.left_for_plan(graph, beside)
-            return self._plans.get_or_plan(graph, budget, operators_ns, alignment)
+            if self._swap is None:
+                return self._plans.get_or_plan(graph, budget, operators_ns, alignment)
+            alignment = max(alignment, self._swap.alignment)
+            return plan_in_sight(
+                graph, look=signals_held.look, memory_budget=budget, latency_budget_ns=operators_ns,
+                alignment=alignment, swap=self._swap.offer(may_leave),
+            )  # fmt: skip
         except InfeasibleError as error:
             if error.code == "E301":
                 for note in self._memory_budget.explain(graph, beside):
@@ -429,6 +442,30 @@ class CompiledStep:
         variant = self._current.current if self._current else None
         regions = variant is not None and any(operator.region for operator in variant.lowered.operators)
         return " with its checkpoints" if regions else ""
+
+    @contextmanager
+    def gather(self) -> Iterator[None]:
+        """What the step has put away on disk is in ordinary memory while the block runs, verified, and goes back.
+
+        Tensors that are away can be read and written without it, from the disk. Warns if the budget is exceeded.
+        """
+        if self._swap is None:
+            yield
+            return
+        states = [state for o in self._optimizers for state in o.state.values()]
+        own = [*self._model.parameters(), *self._model.buffers(), *(v for state in states for v in state.values())]
+        tensors = [tensor for tensor in own if isinstance(tensor, torch.Tensor)]
+        there = sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
+        budget = self.stats()["budget_bytes"]
+        if budget and there > budget:
+            amount = _core.format_bytes
+            warnings.warn(
+                f"lowtide: gather() has {amount(there)} in memory, {amount(there - budget)} more than memory_budget",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        with _running, self._swap.gathered(tensors):
+            yield
 
     def explain_guards(self) -> str:
         """What each capture holds for, and why it was made: which call of the step was another one than before.
@@ -583,6 +620,8 @@ def compile(
     latency_budget: int | float | str | None = None,
     keep_grads: bool | None = None,
     on_unsupported: str | None = None,
+    swap: str | os.PathLike[str] | None = None,
+    link: str | None = None,
 ) -> Any:
     """Gives a callable like `function` whose steps run planned, from one arena, with the same numbers bit for bit.
 
@@ -593,6 +632,11 @@ def compile(
     outside its operators.
     `keep_grads=False` frees gradients as soon as they are used even if the function leaves `.grad` set. Without
     `function` it is a decorator.
+
+    `swap` is a folder on a fast disk, or "host" on a CUDA device. Where the memory budget asks for it, activations,
+    gradients, parameters and optimizer state leave memory for a file there, or for pinned memory of the host, and come
+    back while other operators run; `link` declares the rate of the way there ("2GB/s"), which is measured otherwise.
+    Tensors that are away can be read and written as always.
 
     What cannot be planned runs eager, with one warning that says why. Given a budget it raises `CaptureError` instead,
     because eager code keeps no budget. `on_unsupported="eager"` lets it run eager then too, and the warning says that
@@ -606,11 +650,13 @@ def compile(
     if function is None:
         return functools.partial(
             compile, model=model, optimizer=optimizer, memory_budget=memory_budget, latency_budget=latency_budget,
-            keep_grads=keep_grads, on_unsupported=on_unsupported,
+            keep_grads=keep_grads, on_unsupported=on_unsupported, swap=swap, link=link,
         )  # fmt: skip
+    if swap is not None and memory_budget is None:
+        raise ValueError("swap: expected a memory_budget beside it, which says how much may stay in memory")
     if any(isinstance(parameter, FakeTensor) for parameter in model.parameters()):
         raise CaptureError("the model has no weights to run with, only fake ones: lowtide.capture gives its graph")
     return CompiledStep(
         function, model=model, optimizers=optimizers_of(optimizer), memory_budget=memory_budget,
-        latency_budget=latency_budget, keep_grads=keep_grads, on_unsupported=on_unsupported,
+        latency_budget=latency_budget, keep_grads=keep_grads, on_unsupported=on_unsupported, swap=swap, link=link,
     )  # fmt: skip

@@ -25,6 +25,7 @@ from .._base.stock_optimizers import is_stock
 from .._capture.recorder import ITEM
 from .._optimizer.reach import RuleReach
 from .._optimizer.snapshot import Snapshot, containers_of, run_rule
+from .swapping import is_away
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,9 @@ def _key(tensor: torch.Tensor) -> int:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_meta:
+        return False
+    return not is_away(value)
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, median
 from typing import Any
@@ -37,6 +37,7 @@ from .memory_guard import OFF, MemoryGuard, explain_fault
 from .program import Program, assemble
 from .reserved import reserved_beside
 from .spent_graph import with_spent_graph
+from .swapping import SwapTier, is_away, may_leave
 
 _MAX_REPLANS = 3
 
@@ -102,6 +103,8 @@ class Variant:
     outside_ns: int  # what steps take outside the operators; 0 if that was not known when it was planned
     beside: Beside  # bytes that are counted beside the plan
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
+    away: list[Binding] = field(default_factory=list)  # what has its home in a tier
+    staying: list[Binding] = field(default_factory=list)  # what has it in memory
     replans: int = 0
     pauses: list[int] = field(default_factory=list)  # calls
     draws: bool = False  # a run may draw random numbers
@@ -150,7 +153,7 @@ class CapturedStep:
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         cache: ProfileCache,
-        plan: Callable[[_core.Graph, int, Beside, int], _core.Plan],
+        plan: Callable[[_core.Graph, int, Beside, int, Sequence[int]], _core.Plan],
         record: CaptureRecord,
         *,
         keep_grads: bool,
@@ -158,6 +161,7 @@ class CapturedStep:
         spare_bytes: int,
         metered: bool,
         make_room: Callable[[Variant], None],
+        swap: SwapTier | None = None,
     ) -> None:
         self.tape = tape
         self.model = model
@@ -169,6 +173,7 @@ class CapturedStep:
         self._spare_bytes = spare_bytes  # that may be allocated beside the plan
         self._metered = metered
         self._make_room = make_room
+        self._swap = swap
         self._beside_seen = 0  # the most bytes that a step has had beside its graph, more than was expected
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
@@ -210,7 +215,7 @@ class CapturedStep:
             self._bind(variant, leaves)
             self._drop_entry_gradients()
             before = BeforeRun(self._worth_keeping(variant, leaves), draws=variant.draws)
-            self._make_room(variant)
+            self._make_ready(variant)
             there = self._there_before(variant) if self._metered else 0
         except BaseException:
             _roll_back(runs)
@@ -285,7 +290,7 @@ class CapturedStep:
         if written is None or any(tensor.is_inference() for tensor in bound.values()):
             _forget_passing(variant)
             return None
-        self._make_room(variant)
+        self._make_ready(variant)
         there = self._there_before(variant) if self._metered else 0
         with PeakMeter(self._metered, variant.lowered.device) as copies:
             before = BeforeRun({**self._worth_keeping(variant, leaves), **bound}, draws=True)
@@ -520,8 +525,15 @@ class CapturedStep:
             outside_ns = self._cache.outside_ns(signature)
             bindings, inputs = self._find_bindings(lowered)
             beside = self._beside(lowered, graph, bindings)
-            plan = self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device))
-            program = assemble(lowered, profiles, plan, numbers, self._guard)
+            leaving = may_leave(lowered, _found(bindings), self._swap) if self._swap else []
+
+            def plan_beside(beside: Beside) -> _core.Plan:
+                return self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
+
+            plan = plan_beside(beside)
+            if self._swap is not None:
+                plan, beside = self._move_out(self._swap, lowered, plan, beside, _found(bindings), plan_beside)
+            program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap)
         except BaseException:
             for key in rules:
                 forget_rule(key)
@@ -539,6 +551,9 @@ class CapturedStep:
             lowered, signature, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules,
             outside_ns or 0, beside,
         )  # fmt: skip
+        tiers = plan.block_tiers()
+        variant.away = [binding for binding in bindings if tiers[binding.buffer] != 0]
+        variant.staying = [binding for binding in bindings if tiers[binding.buffer] == 0]
         unsettled = (can_run_alone(op) and not p.settled for op, p in zip(lowered.operators, profiles, strict=True))
         variant.draws = draws(lowered)
         variant.pauses = [call for call, index in enumerate(program.operators) if index in lowered.pauses]
@@ -546,6 +561,42 @@ class CapturedStep:
         if variant.settles:
             program.runtime.time_calls()
         return variant
+
+    def _move_out(
+        self,
+        tier: SwapTier,
+        lowered: Lowered,
+        plan: _core.Plan,
+        beside: Beside,
+        bound: dict[int, torch.Tensor],
+        plan_beside: Callable[[Beside], _core.Plan],
+    ) -> tuple[_core.Plan, Beside]:
+        """What leaves memory does so before there is an arena.
+
+        If that gives less back to the device than the plan takes, it is planned again with what is left behind.
+        """
+        for _ in range(_MAX_REPLANS):
+            tiers = plan.block_tiers()
+            tier.put_away(tensor for buffer, tensor in bound.items() if tiers[buffer] != 0)
+            staying = [tensor for buffer, tensor in bound.items() if tiers[buffer] == 0]
+            coming = [tensor for tensor in staying if is_away(tensor)]
+            there = plan.resident_bytes - _made_bytes(lowered, plan) + beside.resident
+            there -= sum(tensor.nbytes for tensor in coming)
+            if not self._metered or reserved_beside(lowered.device, there, coming) <= beside.reserved:
+                break
+            tier.compact(tensor for tensor in staying if not is_away(tensor))
+            reserved = reserved_beside(lowered.device, there, coming)
+            if reserved <= beside.reserved:
+                break
+            beside = replace(beside, reserved=reserved)
+            plan = plan_beside(beside)
+        return plan, beside
+
+    def _make_ready(self, variant: Variant) -> None:
+        """Other steps make room for this one; then what it has in memory comes back from the tier."""
+        self._make_room(variant)
+        if self._swap is not None:
+            self._swap.bring_back(_found(variant.staying).values())
 
     def _register_rules(self, lowered: Lowered) -> list[int]:
         """Gives every opaque update its rule to call: the one of the step that is running then."""
@@ -605,6 +656,8 @@ class CapturedStep:
         for shared in variant.shared:
             _check_shared(shared)
         variant.residents = residents
+        if self._swap is not None:
+            self._swap.put_away(_found(variant.away).values())
         stale = variant.program.runtime.stale_binding()
         if stale >= 0:
             raise StaleBinding(f"{variant.lowered.buffers[stale].name} has another shape or dtype")
@@ -711,7 +764,7 @@ class CapturedStep:
         """Bytes of the model, its optimizers and the batch before the run: rules that run as they are make state."""
         own_rules = self.eager_updates or variant.lowered.opaque
         beside = self._resident_beside(variant.bindings) if own_rules else variant.beside.resident
-        return variant.graph.resident_bytes - _made_bytes(variant.lowered) + beside
+        return variant.plan.resident_bytes - _made_bytes(variant.lowered, variant.plan) + beside
 
     def plan_again_with(self, beside: int) -> None:
         """The last step had so many bytes beside its graph: it is planned again before the next."""
@@ -814,9 +867,16 @@ def _key_of(runs: dict[int, TwinRun]) -> Hashable:
     return tuple([run.key for run in runs.values()])
 
 
-def _made_bytes(lowered: Lowered) -> int:
-    """Of what the graph has as resident: what only the step makes, and leaves to the caller."""
-    return sum(buffer.nbytes for buffer in lowered.buffers if buffer.kind == "made")
+def _made_bytes(lowered: Lowered, plan: _core.Plan | None = None) -> int:
+    """Of what the graph has as resident, or the plan: what only the step makes, and leaves to the caller."""
+    tiers = plan.block_tiers() if plan is not None else [0] * len(lowered.buffers)
+    return sum(b.nbytes for b, tier in zip(lowered.buffers, tiers, strict=False) if b.kind == "made" and tier == 0)
+
+
+def _found(bindings: Sequence[Binding]) -> dict[int, torch.Tensor]:
+    """The tensors that are there now, by buffer."""
+    tensors = {binding.buffer: binding.find() for binding in bindings}
+    return {buffer: tensor for buffer, tensor in tensors.items() if tensor is not None}
 
 
 def _forget_passing(variant: Variant) -> None:

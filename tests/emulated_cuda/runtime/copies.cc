@@ -34,13 +34,18 @@ EngineKind engine_for(const void* to, const void* from) {
   return is_device(to) ? EngineKind::to_device : EngineKind::to_host;
 }
 
-cudaError_t copy(void* to, const void* from, std::size_t bytes, Stream& stream, bool wait) {
+// Device tensors may lie in pinned memory: what an operator copies to them is no answer for the host.
+bool is_for_the_host(const void* to, cudaMemcpyKind kind) {
+  return kind == cudaMemcpyDefault ? !is_device(to) : kind == cudaMemcpyDeviceToHost;
+}
+
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, Stream& stream, bool wait) {
   if (bytes == 0) return cudaSuccess;
   if (!is_valid(to, bytes) || !is_valid(from, bytes)) return fail(cudaErrorIllegalAddress);
   const bool waits = wait || is_pageable(to);
   if (inside_operator()) {
     if (waits) synchronize(stream);
-    if (!is_device(to)) std::memset(to, 0, bytes);  // the same in every run
+    if (is_for_the_host(to, kind)) std::memset(to, 0, bytes);  // the same in every run
     return cudaSuccess;
   }
   Work work{.run = {}, .engine = engine_for(to, from)};
@@ -67,20 +72,21 @@ cudaError_t fill(void* to, int value, std::size_t bytes, Stream& stream) {
 
 }  // namespace
 
-API cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+API cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   const Lock lock;
-  return copy(to, from, bytes, current_default_stream(), true);
+  return copy(to, from, bytes, kind, current_default_stream(), true);
 }
-API cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+API cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const Lock lock;
-  return copy(to, from, bytes, stream_of(stream), false);
+  return copy(to, from, bytes, kind, stream_of(stream), false);
 }
 API cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
-                                  size_t height, cudaMemcpyKind, cudaStream_t stream) {
+                                  size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   const Lock lock;
   for (size_t row = 0; row < height; ++row) {
-    const cudaError_t error = copy(static_cast<char*>(to) + row * to_pitch,
-                                   static_cast<const char*>(from) + row * from_pitch, width, stream_of(stream), false);
+    const cudaError_t error =
+        copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width, kind,
+             stream_of(stream), false);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

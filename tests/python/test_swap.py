@@ -1,0 +1,347 @@
+"""Steps that swap to a file, against eager: every number equal, within the budget, and tensors that are away are read
+and written like any other.
+"""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+
+import lowtide
+from bench.step import swap as swap_bench
+from lowtide._step.swapping import is_away
+from step_models import FULL, MODELS, Side, batches, loss_of, pair, pair_of, run_both, same, small_batches
+
+STEPS = 20 if FULL else 4
+LINK = "1GB/s"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path)
+
+
+def check_equal(eager: Side, planned: Side) -> None:
+    expected, got = eager.state(), planned.state()
+    for part in expected:
+        assert same(expected[part], got[part]), part
+
+
+def in_memory(planned: Side) -> int:
+    """Bytes of the model and its optimizer that are not away."""
+    states = [v for state in planned.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+    tensors = [*planned.model.parameters(), *planned.model.buffers(), *states]
+    return sum({t.data_ptr(): t.untyped_storage().nbytes() for t in tensors if not is_away(t)}.values())
+
+
+@pytest.mark.parametrize("share", [2 / 3, 1 / 3])
+@pytest.mark.parametrize("model", ["bert", "gpt2", "resnet50"])
+def test_a_part_of_all_bytes_on_disk(model, share, folder):
+    """Parameters, gradients and Adam's state included."""
+    if model not in MODELS:
+        pytest.skip(f"there is no {model}")
+    eager, planned = pair(model, "adam", memory_budget=share, swap=folder, link=LINK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for index, batch in enumerate((batches if FULL else small_batches)(model, STEPS)):
+            expected, got = run_both(eager, planned, index, batch)
+            assert same(expected, got), index
+            resident = in_memory(planned)
+            with lowtide.measure() as used:
+                pass
+            budget = planned.step.stats()["budget_bytes"]
+            assert resident + planned.step.plan.arena_bytes <= budget, index
+            assert used.peak_bytes >= 0
+    check_equal(eager, planned)
+    stats = planned.step.stats()
+    assert (stats["calls"], stats["eager_calls"], stats["misses"]) == (STEPS, 0, 0)
+    assert planned.step.plan.transfers()
+
+
+# -- between steps -----------------------------------------------------------------------------------------------------
+
+
+def mlp() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        *[torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Dropout(0.1)) for _ in range(6)]
+    )
+
+
+def mlp_step(model, optimizer):
+    def step(batch):
+        loss = model(batch["x"]).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def mlp_pair(folder, **options):
+    options = {"memory_budget": 0.3, "swap": folder, "link": LINK, **options}
+    return pair_of(mlp(), "adam", mlp_step, **options)
+
+
+def mlp_batches(count):
+    torch.manual_seed(1)
+    return [{"x": torch.randn(32, 256)} for _ in range(count)]
+
+
+def train_with(between, folder, steps=4, **options):
+    """Trains both sides, and does `between` to each after every step."""
+    eager, planned = mlp_pair(folder, **options)
+    for index, batch in enumerate(mlp_batches(steps)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got), index
+        assert any(is_away(p) for p in planned.model.parameters())
+        assert same(between(eager), between(planned)), index
+    check_equal(eager, planned)
+    assert planned.step.stats()["eager_calls"] == 0
+
+
+def saved(side):
+    file = io.BytesIO()
+    torch.save({"model": side.model.state_dict(), "optimizer": side.optimizer.state_dict()}, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+def loaded(side):
+    state = copy.deepcopy(side.model.state_dict())
+    for value in state.values():
+        value.mul_(0.5)
+    side.model.load_state_dict(state)
+    side.optimizer.load_state_dict(copy.deepcopy(side.optimizer.state_dict()))
+    return side.state()
+
+
+def clamped_by_data(side):
+    for parameter in side.model.parameters():
+        parameter.data.clamp_(-0.01, 0.01)
+
+
+def scaled_by_numpy(side):
+    for parameter in side.model.parameters():
+        array = parameter.detach().numpy()
+        array *= 0.99
+
+
+def replaced_data(side):
+    side.model[0][0].weight.data = torch.full((256, 256), 0.01)
+
+
+def evaluated(side):
+    side.model.eval()
+    with torch.no_grad():
+        result = side.model(torch.ones(3, 256))
+    side.model.train()
+    return result
+
+
+def copied(side):
+    return copy.deepcopy(side.model)(torch.ones(3, 256)).sum() * 0 + sum(
+        p.sum() for p in copy.deepcopy(side.model).parameters()
+    )
+
+
+def trained_eagerly(side):
+    loss = side.model(torch.ones(2, 256)).sum() * 0
+    loss.backward()
+    side.optimizer.step()
+    side.optimizer.zero_grad()
+
+
+def moved_in_dtype(side):
+    return [p.to(torch.float64).sum() for p in side.model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda side: side.state(), saved, loaded, clamped_by_data, scaled_by_numpy, replaced_data, evaluated, copied,
+        trained_eagerly, moved_in_dtype,
+    ],
+)  # fmt: skip
+def test_what_is_away_is_read_and_written_as_always(between, folder):
+    train_with(between, folder)
+
+
+def test_another_compiled_step_on_the_same_model(folder):
+    eager, planned = mlp_pair(folder)
+
+    def score(model):
+        def run(x):
+            with torch.no_grad():
+                return model(x).sum()
+
+        return run
+
+    scored = lowtide.compile(score(planned.model), model=planned.model)
+    for index, batch in enumerate(mlp_batches(4)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got)
+        torch.manual_seed(5)
+        expected = score(eager.model)(batch["x"])
+        torch.manual_seed(5)
+        assert same(expected, scored(batch["x"]))
+    check_equal(eager, planned)
+
+
+def test_a_step_that_fails_on_the_way(folder):
+    """What was updated by then is, and what was not is not, as in eager."""
+    eager, planned = mlp_pair(folder)
+    for index, batch in enumerate(mlp_batches(2)):
+        run_both(eager, planned, index, batch)
+    before = copy.deepcopy(planned.state())
+    with pytest.raises(lowtide.CaptureError, match="reduction dim"):
+        planned.step({"x": torch.randn(32, 255)})
+    assert same(before, planned.state())
+    for index, batch in enumerate(mlp_batches(3)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got), index
+    check_equal(eager, planned)
+
+
+@pytest.mark.parametrize("kind", ["short_transfer", "io_error", "no_space", "flipped_byte"])
+def test_faults_at_every_transfer_of_a_step(kind, folder):
+    """A step completes with equal bits or raises; afterwards the next ones are right, or raise."""
+    eager, planned = mlp_pair(folder)
+    batch = mlp_batches(1)[0]
+    run_both(eager, planned, 0, batch)
+    run_both(eager, planned, 1, batch)
+    file = planned.step._swap.file
+    transfers = len(planned.step.plan.transfers())
+    completed = raised = 0
+
+    def restore(kept):
+        for side in (eager, planned):
+            side.model.load_state_dict(kept[0]["model"])
+            side.optimizer.load_state_dict(copy.deepcopy(kept[0]["optimizer"]))
+
+    for index in range(0, transfers, 1 if FULL else 7):
+        with warnings.catch_warnings(action="ignore"), planned.step.gather():
+            kept = copy.deepcopy((eager.state(), planned.state()))
+        assert same(*kept)
+        random_state = torch.get_rng_state()
+        expected = eager.step(batch)
+        torch.set_rng_state(random_state)
+        file.set_faults({index: kind})
+        try:
+            got = planned.step(batch)
+            completed += 1
+        except Exception:
+            raised += 1
+            file.set_faults({})
+            restore(kept)
+            continue
+        finally:
+            file.set_faults({})
+        assert same(expected, got), index
+        try:  # what is stored is verified when it is loaded
+            with warnings.catch_warnings(action="ignore"), planned.step.gather():
+                check_equal(eager, planned)
+        except OSError:
+            assert kind == "flipped_byte"
+            restore(kept)
+    assert completed + raised > 3
+    assert completed > 0 or kind != "short_transfer"
+
+
+def test_a_weight_can_be_kept_by_a_result(folder):
+    """An output that is a view of what is away shows later steps' values, as in eager."""
+    model = mlp()
+    other = copy.deepcopy(model)
+    sides = []
+    for m in (model, other):
+        optimizer = torch.optim.SGD(m.parameters(), lr=0.1)
+
+        def step(batch, m=m, optimizer=optimizer):
+            loss = m(batch["x"]).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss, m[0][0].weight.detach()[0]
+
+        sides.append((m, optimizer, step))
+    planned = lowtide.compile(
+        sides[1][2], model=other, optimizer=sides[1][1], memory_budget=0.5, swap=folder, link=LINK
+    )
+    for batch in mlp_batches(3):
+        torch.manual_seed(2)
+        expected = sides[0][2](batch)
+        torch.manual_seed(2)
+        got = planned(batch)
+        assert same([t.detach().clone() for t in expected], [t.detach().clone() for t in got])
+
+
+def test_a_step_that_pauses(folder):
+    """A transformer step that reads its loss with .item() on the way, which pauses the program."""
+
+    def make(model, optimizer):
+        def step(batch):
+            loss = loss_of(model, batch)
+            loss.backward()
+            value = loss.item()
+            optimizer.step()
+            optimizer.zero_grad()
+            return value
+
+        return step
+
+    eager, planned = pair("bert", "adam", make, memory_budget=0.5, swap=folder, link=LINK)
+    for index, batch in enumerate(small_batches("bert", 4)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert expected == got
+    check_equal(eager, planned)
+
+
+def test_who_has_an_address_keeps_it(folder):
+    """A NumPy array of a weight would not follow: that weight stays in memory."""
+    eager, planned = mlp_pair(folder, memory_budget=0.5)
+    arrays = [side.model[0][0].weight.detach().numpy() for side in (eager, planned)]
+    for index, batch in enumerate(mlp_batches(3)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got)
+        assert (arrays[0] == arrays[1]).all()
+    assert not is_away(planned.model[0][0].weight)
+    check_equal(eager, planned)
+
+
+def test_what_does_not_fit(tmp_path):
+    """A tenth of GPT-2 XL and its state, built layer by layer, within two budgets: the same numbers."""
+    small, large = [swap_bench.train(swap_bench.TENTH, budget, str(tmp_path)) for budget in swap_bench.TENTH["budgets"]]
+    assert swap_bench.losses(small) == swap_bench.losses(large) and small["checksum"] == large["checksum"]
+    for result in (small, large):
+        for row in result["rows"]:
+            assert row["arena_bytes"] + row["resident_bytes"] <= lowtide._core.parse_bytes(result["budget"])
+    assert small["rows"][-1]["stored_bytes"] > large["rows"][-1]["stored_bytes"]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_no_place_to_swap_to():
+    model = mlp()
+    with pytest.raises(OSError, match="memory"):
+        lowtide.compile(lambda x: model(x), model=model, memory_budget=0.5, swap="/dev/shm", link=LINK)
+
+
+def test_arguments_are_checked(folder):
+    model = mlp()
+    with pytest.raises(ValueError, match="memory_budget"):
+        lowtide.compile(lambda x: model(x), model=model, swap=folder)
+    with pytest.raises(ValueError, match="folder"):
+        lowtide.compile(lambda x: model(x), model=model, memory_budget=0.5, swap=folder + "/none", link=LINK)
+    for link in ("16GB", "fast", "0B/s"):
+        with pytest.raises(ValueError):
+            lowtide.compile(lambda x: model(x), model=model, memory_budget=0.5, swap=folder, link=link)
+
+
+def test_a_budget_below_what_one_operator_needs(folder):
+    _, planned = mlp_pair(folder, memory_budget=0.01)
+    with pytest.raises(lowtide.InfeasibleError, match="leaves memory"):
+        planned.step(mlp_batches(1)[0])
