@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "lowtide"
 PAGE = ROOT / "docs" / "python_api.md"
 SECTIONS = {
-    "Plan and run": ["compile", "CompiledStep", "keep", "recompute", "measure"],
+    "Plan and run": ["compile", "CompiledStep", "put_away", "keep", "recompute", "measure"],
     "Graphs and plans": ["capture", "plan", "verify", "Graph", "Plan"],
     "Eager training": ["adapt", "Adapter", "replay", "Replay", "ReplayStats"],
     "Questions": ["fit", "FitReport", "explain", "Explanation", "explain_oom", "OomReport", "is_out_of_memory"],
