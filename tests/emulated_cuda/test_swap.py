@@ -242,10 +242,10 @@ def test_homes_are_no_memory_of_the_device(bytes_stay):
     step.close()
     sizes = [p.untyped_storage().nbytes() for p in script.model.parameters() if _torch.is_away(p)]
     assert sizes
+    tier = _torch.host_tier(torch.device("cuda", 0))
     before = torch.cuda.memory_allocated()
     for parameter in script.model.parameters():
-        if _torch.is_away(parameter):
-            _torch.bring_back(parameter)
+        _torch.bring_back(parameter, tier)
     assert torch.cuda.memory_allocated() - before == sum(-(-size // 512) * 512 for size in sizes)
     assert not any(map(_torch.is_away, script.model.parameters()))
 
