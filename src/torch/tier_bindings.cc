@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "file_tier.h"
 #include "tier/chunk.h"
 #include "tier/faults.h"
 #include "tier/file_error.h"
@@ -64,19 +65,9 @@ std::shared_ptr<Faults> read_faults(const std::map<std::uint64_t, std::string>& 
 // The slot and its mapping are the tensor's: they go with its storage.
 at::Tensor make_home(const std::shared_ptr<TierFile>& file, std::int64_t bytes) {
   TORCH_CHECK_VALUE(bytes > 0, "lowtide: expected a size above 0, got ", bytes);
-  const std::int64_t offset = file->reserve(bytes);
-  std::byte* mapping = nullptr;
-  try {
-    mapping = file->map(offset, bytes);
-  } catch (const tier::FileError&) {
-    file->release(offset, bytes);
-    throw;
-  }
-  const auto let_go = [file, mapping, offset, bytes](void*) {
-    file->unmap(mapping, offset, bytes);
-    file->release(offset, bytes);
-  };
-  return at::from_blob(mapping, {bytes}, let_go, at::TensorOptions(at::kByte));
+  c10::Storage home(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(bytes), FileTier(file).make_home(bytes),
+                    nullptr, /*resizable=*/false);
+  return at::empty({0}, at::TensorOptions(at::kByte)).set_(home, 0, {bytes}, {1});
 }
 
 struct Stretch {

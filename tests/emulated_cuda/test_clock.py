@@ -8,33 +8,23 @@ MEGABYTES = 64
 FLOATS = MEGABYTES * 250_000
 
 
-def milliseconds(program):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
-    program()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
-
-
 def test_copies_take_the_time_of_the_link(every_order):
     host, device = torch.empty(FLOATS, pin_memory=True), torch.empty(FLOATS, device="cuda")
     with emulated_cuda.declared(link=8):
-        assert milliseconds(lambda: device.copy_(host, non_blocking=True)) == pytest.approx(MEGABYTES / 8)
-        assert milliseconds(lambda: host.copy_(device, non_blocking=True)) == pytest.approx(MEGABYTES / 8)
+        assert emulated_cuda.milliseconds(lambda: device.copy_(host, non_blocking=True)) == pytest.approx(MEGABYTES / 8)
+        assert emulated_cuda.milliseconds(lambda: host.copy_(device, non_blocking=True)) == pytest.approx(MEGABYTES / 8)
 
 
 def test_kernels_take_the_time_of_the_roofline(every_order):
     x, a = torch.ones(FLOATS, device="cuda"), torch.ones(1000, 1000, device="cuda")
     with emulated_cuda.declared(bandwidth=100, tflops=1):
-        assert milliseconds(lambda: x.mul_(2)) == pytest.approx(2 * MEGABYTES / 100, rel=1e-3)
-        assert milliseconds(lambda: a @ a) == pytest.approx(2.0, rel=1e-3)  # 2 * 1000^3 / 1e12 s
+        assert emulated_cuda.milliseconds(lambda: x.mul_(2)) == pytest.approx(2 * MEGABYTES / 100, rel=1e-3)
+        assert emulated_cuda.milliseconds(lambda: a @ a) == pytest.approx(2.0, rel=1e-3)  # 2 * 1000^3 / 1e12 s
 
 
 def test_kernels_take_their_cpu_time_otherwise(every_order):
     a = torch.rand(300, 300, device="cuda")
-    assert milliseconds(lambda: a @ a) > 0.01
+    assert emulated_cuda.milliseconds(lambda: a @ a) > 0.01
 
 
 def overlap(wait):
@@ -53,7 +43,7 @@ def overlap(wait):
         main.wait_stream(side)
 
     with emulated_cuda.declared(link=8, bandwidth=16):
-        return milliseconds(program)
+        return emulated_cuda.milliseconds(program)
 
 
 def test_copies_and_kernels_overlap(every_order):
@@ -74,5 +64,9 @@ def test_copies_of_one_direction_share_the_link(every_order):
         main.wait_stream(side)
 
     with emulated_cuda.declared(link=8):
-        assert milliseconds(lambda: program(lambda: device[1].copy_(host[1], non_blocking=True))) == pytest.approx(16)
-        assert milliseconds(lambda: program(lambda: host[1].copy_(device[1], non_blocking=True))) == pytest.approx(8)
+        assert emulated_cuda.milliseconds(
+            lambda: program(lambda: device[1].copy_(host[1], non_blocking=True))
+        ) == pytest.approx(16)
+        assert emulated_cuda.milliseconds(
+            lambda: program(lambda: host[1].copy_(device[1], non_blocking=True))
+        ) == pytest.approx(8)

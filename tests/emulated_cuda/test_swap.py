@@ -413,16 +413,6 @@ def test_the_link_is_measured(every_order):
     assert link.store_rate == pytest.approx(8e9, rel=0.01) and link.load_rate == pytest.approx(8e9, rel=0.01)
 
 
-def virtual_ms(program):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
-    program()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
-
-
 @pytest.mark.parametrize("link, budget", [(16, 0.5), (16, 0.3), (4, 0.7), (4, 0.3), (1, 0.7), (1, 0.5)])
 def test_the_plan_knows_how_long_it_takes(link, budget, late):
     """On the virtual clock, where transfers take what the link is declared to take and kernels their roofline."""
@@ -430,7 +420,7 @@ def test_the_plan_knows_how_long_it_takes(link, budget, late):
         script = Script(deep)
         step = planned(script, budget, link=f"{link}GB/s")
         script.train(step)
-        taken = virtual_ms(lambda: step(script.batch))
+        taken = emulated_cuda.milliseconds(lambda: step(script.batch))
         variant = next(iter(step._steps())).current
         tiers, buffers = variant.plan.block_tiers(), variant.plan.block_buffers()
         ways = {True: 0, False: 0}  # nanoseconds of stores and loads, one after the other
