@@ -82,6 +82,10 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
       ->type_name("AMOUNT");
   command->add_option("--latency-budget", arguments.latency_budget, "For the ops' time in all: 20ms, 1.5s")
       ->type_name("TIME");
+  command
+      ->add_option("--link", arguments.link,
+                   "For the memory budget, tensors may leave for the host at this rate: 16GB/s")
+      ->type_name("RATE");
   command->add_option("--order", arguments.order, "How to order the ops")->type_name("NAME")->capture_default_str();
   command->add_option("--layout", arguments.layout, "How to lay out the arena")
       ->type_name("NAME")
@@ -104,7 +108,8 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
                   list("Recompute", recompute_algorithms(), published().recomputes) +
                   "\nExamples:\n"
                   "  lowtide plan step.json -o plan.json\n"
-                  "  lowtide plan step.json.zst --memory-budget 6GiB --json");
+                  "  lowtide plan step.json.zst --memory-budget 6GiB --json\n"
+                  "  lowtide plan step.json.zst --memory-budget 6GiB --link 16GB/s");
   return command;
 }
 
@@ -144,8 +149,7 @@ CLI::App* add_explain(CLI::App& app, CommandLine& line, ExplainArguments& argume
       ->check(whole_number())
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--swap-rate", arguments.swap_rate, "What a bus to the host moves in a second: 16GB unless given")
-      ->type_name("AMOUNT");
+  command->add_option("--link", arguments.link, "What a bus to the host moves: 16GB/s unless given")->type_name("RATE");
   add_output_flags(*command, line);
   command->footer(
       "Tensors that differ only by the number of their layer are one group. Each gain is what the peak of the whole\n"
@@ -153,7 +157,7 @@ CLI::App* add_explain(CLI::App& app, CommandLine& line, ExplainArguments& argume
       "Examples:\n"
       "  lowtide explain step.json\n"
       "  lowtide explain step.json plan.json --top 3\n"
-      "  lowtide explain step.json --swap-rate 50GB --json");
+      "  lowtide explain step.json --link 50GB/s --json");
   return command;
 }
 

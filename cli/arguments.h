@@ -18,6 +18,7 @@ struct PlanArguments {
   std::optional<std::string> output;  // none: the plan is not written
   std::optional<std::string> memory_budget;
   std::optional<std::string> latency_budget;
+  std::optional<std::string> link;  // what a bus to the host moves
   std::string order = PlanOptions().order;
   std::string layout = PlanOptions().layout;
   bool no_reuse = false;
@@ -42,7 +43,7 @@ struct ExplainArguments {
   std::string graph;
   std::optional<std::string> plan;  // none: as eager PyTorch runs the graph
   std::size_t top = ExplainOptions().holders;
-  std::optional<std::string> swap_rate;  // bytes a second, as typed
+  std::optional<std::string> link;  // what a bus to the host moves
 };
 
 struct PackArguments {

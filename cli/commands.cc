@@ -18,6 +18,11 @@ namespace lowtide::cli {
 namespace {
 
 void add_figures(JsonObject& json, const Plan& plan) {
+  std::vector<JsonObject> tiers;
+  for (const Tier& tier : plan.tiers) {
+    tiers.push_back(
+        JsonObject().add("name", tier.name).add("resident_bytes", tier.resident).add("arena_bytes", tier.arena));
+  }
   json.add("steps", plan.order.size())
       .add("blocks", plan.blocks.size())
       .add("arena_bytes", plan.arena)
@@ -27,6 +32,8 @@ void add_figures(JsonObject& json, const Plan& plan) {
       .add("resident_bytes", plan.resident)
       .add("total_bytes", plan.resident + plan.arena)
       .add("fragmentation", plan.fragmentation())
+      .add("tiers", tiers)
+      .add("transfers", plan.transfers.size())
       .add("time_ns", plan.time)
       .add("order", plan.provenance.order)
       .add("layout", plan.provenance.layout)
@@ -91,10 +98,24 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
     if (!budget.ok()) return about("--latency-budget", budget.error());
     options.latency_budget = *budget;
   }
+  std::optional<Bytes> rate;
+  if (arguments.link) {
+    const Result<Bytes> parsed = parse_rate(*arguments.link);
+    if (!parsed.ok()) return about("--link", parsed.error());
+    if (!arguments.memory_budget) {
+      return Error{ErrorCode::invalid_setting, "--link: nothing leaves without a --memory-budget"};
+    }
+    rate = *parsed;
+  }
 
   progress.stage("reading");
   const Result<Graph> graph = load_graph(arguments.graph);
   if (!graph.ok()) return graph.error();
+  if (rate) {
+    options.swap = Swap{.name = "host",
+                        .link = {*rate, *rate, /*latency=*/Nanos(0), /*duplex=*/true},
+                        .may_leave = kept_between_steps(*graph)};
+  }
   progress.stage("planning");
   options.on_progress = [&](const FoundSoFar& found) { progress.found(summary(found)); };
   const Result<Plan> made = plan(*graph, options);
@@ -151,10 +172,9 @@ Result<Report> run(const InspectArguments& arguments, Progress& progress) {
 
 Result<Report> run(const ExplainArguments& arguments, Progress& progress) {
   ExplainOptions options{.holders = arguments.top};
-  if (arguments.swap_rate) {
-    const Result<Bytes> rate = parse_bytes(*arguments.swap_rate);
-    if (!rate.ok()) return about("--swap-rate", rate.error());
-    if (*rate == Bytes(0)) return Error{ErrorCode::invalid_amount, "--swap-rate must be above 0"};
+  if (arguments.link) {
+    const Result<Bytes> rate = parse_rate(*arguments.link);
+    if (!rate.ok()) return about("--link", rate.error());
     options.swap_per_second = *rate;
   }
   progress.stage("reading");

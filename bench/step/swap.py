@@ -4,7 +4,7 @@ Each budget has a process of its own. The model is built layer by layer and neve
 of all parameters must be equal. A step is compared with what its operators and its transfers take alone, at the
 measured rates of the disk: it can be no faster than the larger.
 
-    python -m bench run step_swap [--tenth] [--folder FOLDER]
+    TMPDIR=/fast/disk python -m bench run step_swap [--tenth]
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 
 from bench.lib.apart import ROOT, command_of
 from bench.lib.markdown import header, line
+from bench.page.step_swap import COLUMNS, cells
 
 WHOLE = {"layers": 48, "vocabulary": 50257, "budgets": ("8GiB", "16GiB"), "steps": 3, "length": 64}
 TENTH = {"layers": 4, "vocabulary": 8000, "budgets": ("800MiB", "1600MiB"), "steps": 2, "length": 32}
-COLUMNS = ("budget", "step", "loss", "seconds", "compute", "transfers", "of the larger", "stored GB", "loaded GB",
-           "process GiB")  # fmt: skip
 
 
 def train(size: dict[str, Any], budget: str, folder: str) -> dict[str, Any]:
@@ -34,7 +33,6 @@ def train(size: dict[str, Any], budget: str, folder: str) -> dict[str, Any]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenth", action="store_true", help="a tenth of the size")
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="on a disk with 30 GB free")
 
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -43,15 +41,9 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     print(header(COLUMNS))
     for budget in size["budgets"]:
-        found = train(size, budget, options.folder)
-        results.append(found)
-        for index, row in enumerate(found["rows"]):
-            larger = max(row["compute_seconds"], row["transfer_seconds"])
-            print(line((
-                budget, index + 1, f"{row['loss']:.6f}", f"{row['seconds']:.1f}", f"{row['compute_seconds']:.1f}",
-                f"{row['transfer_seconds']:.1f}", f"{row['seconds'] / larger:.2f}", f"{row['stored_bytes'] / 1e9:.2f}",
-                f"{row['loaded_bytes'] / 1e9:.2f}", f"{row['process_bytes'] / 2**30:.2f}",
-            )), flush=True)  # fmt: skip
+        results.append(train(size, budget, tempfile.gettempdir()))
+        for row in cells(results[-1]):
+            print(line(row), flush=True)
     first = results[0]
     same = all(one["checksum"] == first["checksum"] and losses(one) == losses(first) for one in results)
     verdict = "equal" if same else "NOT equal"

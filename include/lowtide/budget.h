@@ -2,6 +2,7 @@
 //
 //   "6GiB"  "800MB"  "1.5 GB"  "123B"      bytes: decimal units are powers of 1000, binary ones of 1024
 //   "10ms"  "1.5s"   "250 us"              time
+//   "16GB/s"                               a rate
 //   "60%"   "12.5 %"                       a share of what eager needs: see PlanOptions in plan.h
 //
 // Amounts are exact: "1.5 GB" is 1500000000 bytes, and "0.3 KiB" is refused because it is no whole number of bytes. A
@@ -39,6 +40,9 @@ Result<Nanos> parse_duration(std::string_view text);
 
 // The same for a budget of time, which is above 0.
 Result<Nanos> parse_time_budget(std::string_view text);
+
+// Bytes a second, above 0: an amount of bytes, then "/s". E502 says what is wrong.
+Result<Bytes> parse_rate(std::string_view text);
 
 // "6.00 GiB", for messages and reports; exact below 1 KiB ("123 B").
 std::string format_bytes(Bytes bytes);

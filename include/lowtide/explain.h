@@ -101,6 +101,7 @@ struct Explanation {
   std::optional<OpPlace> at;  // none: there are no ops
   Bytes total;                // at the peak
   Bytes resident;             // of it: parameters, state, the batch, what the caller keeps
+  Bytes away;                 // besides: what a plan has in tiers at that moment
   std::size_t alive;          // tensors there
   std::size_t groups;         // of tensors alike
   bool has_times;

@@ -123,6 +123,9 @@ struct Swap {
   std::optional<Bytes> capacity = {};  // of the tier
 };
 
+// Parameters, gradients and optimizer state that are resident: what a swap may leave with, as far as the graph says.
+std::vector<BufferId> kept_between_steps(const Graph& graph);
+
 struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h

@@ -429,6 +429,9 @@ class Swap:
         ``may_leave`` names resident buffers that may have their home there. Buffers below ``least_bytes`` stay.
         """
 
+def kept_between_steps(graph: Graph) -> list[int]:
+    """Resident parameters, gradients and optimizer state: what may leave, as far as the graph says."""
+
 ALIGNMENT: int  # of plans, unless another is asked for: what kernels of the CPU are given
 
 def plan(
@@ -470,6 +473,9 @@ def set_leak_warnings(warn: bool) -> None:
 
 def parse_bytes(text: str) -> int:
     """``"6GiB"``, ``"800MB"``, ``"1.5 GB"``, ``"123"``; ``ValueError`` says what is wrong."""
+
+def parse_rate(text: str) -> int:
+    """``"16GB/s"``; ``ValueError`` says what is wrong."""
 
 def parse_duration_ns(text: str) -> int:
     """``"10ms"``, ``"1.5s"``; ``ValueError`` says what is wrong."""

@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from ._base.budgets import read_link
 
 if TYPE_CHECKING:
     import torch
@@ -48,12 +49,12 @@ def explain(
     example: tuple[Any, ...] | None = None,
     device: str | None = None,
     top: int = 10,
-    swap_rate: int | float | str = "16GB",
+    link: str = "16GB/s",
 ) -> Explanation:
     """Who holds the peak of a graph as eager PyTorch runs it, of a `plan` of it, or of a compiled step.
 
     The peak step, the `top` largest groups of tensors that are alive there, with the lines that made them and those
-    that need them last, and what it would gain to recompute them, or to swap them at `swap_rate` bytes a second. A step
+    that need them last, and what it would gain to recompute them, or to swap them over a `link` with that rate. A step
     function is captured first, with the `model`, `optimizer`, `example` and `device` that `lowtide.capture` takes.
 
         print(lowtide.explain(train_step, model=model, optimizer=optimizer, example=(batch,)))
@@ -62,7 +63,7 @@ def explain(
     """
     if isinstance(top, bool) or not isinstance(top, int) or top < 0:
         raise ValueError(f"top: expected a whole number from 0 on, got {top!r}")
-    rate = _read_rate(swap_rate)
+    rate = read_link(link)
     captured = {"model": model, "optimizer": optimizer, "example": example, "device": device}
     given = {name: value for name, value in captured.items() if value is not None}
     graph, plan = _graph_of(step, plan, given)
@@ -125,10 +126,3 @@ def _described(step: Any) -> str:
 
 def _kind(one: Any) -> str:
     return type(one).__qualname__
-
-
-def _read_rate(rate: int | float | str) -> int:
-    bytes_a_second = _core.parse_bytes(rate) if isinstance(rate, str) else rate
-    if isinstance(bytes_a_second, bool) or not 1 <= bytes_a_second < 2**63:
-        raise ValueError(f'swap_rate: expected bytes a second above 0, such as "16GB", got {rate!r}')
-    return int(bytes_a_second)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _core
-from ._base.budgets import read_latency_budget, read_memory_budget
+from ._base.budgets import read_latency_budget, read_link, read_memory_budget
 from ._base.progress import plan_in_sight
 
 
@@ -16,6 +16,7 @@ def plan(
     layout: str = "auto",
     reuse: bool = True,
     recompute: str = "auto",
+    link: str | None = None,
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
 
@@ -28,6 +29,9 @@ def plan(
     be kept: as few and cheap ones as are found. With a latency budget alone, as much runs again as that allows, and the
     plan needs as little memory as is found. `recompute` names what chooses them; "none" lets nothing run again.
 
+    With a `link` ("16GB/s"), the memory budget may also move tensors to the host's memory and back over a bus with that
+    rate each way: activations, and what is kept between steps. What is the fastest is taken.
+
         plan = lowtide.plan(graph, memory_budget="6GiB")
         print(plan.summary())
     """
@@ -39,4 +43,11 @@ def plan(
         recompute=recompute,
         memory_budget=read_memory_budget(memory_budget),
         latency_budget_ns=read_latency_budget(latency_budget),
+        swap=None if link is None else swap_to_host(graph, link),
     )
+
+
+def swap_to_host(graph: _core.Graph, link: str, *, duplex: bool = True) -> _core.Swap:
+    """All that is kept between steps may leave, over a link with that rate."""
+    rate = read_link(link)
+    return _core.Swap("host", store_rate=rate, load_rate=rate, duplex=duplex, may_leave=_core.kept_between_steps(graph))

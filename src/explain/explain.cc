@@ -25,7 +25,8 @@ Explanation tell(const Scene& scene, std::string order, bool is_plan, std::optio
 
   told.at = place_of(scene, scene.peak);
   told.total = scene.total[scene.peak.index()];
-  told.resident = told.total - scene.lives.live[scene.peak.index()];
+  told.resident = scene.resident[scene.peak.index()];
+  told.away = scene.away_at_peak();
   for (const OpId op : scene.order) told.time += scene.graph.op(op).cost;
   told.has_times = told.time > Nanos(0);
   const Operands operands = operands_at_peak(scene);

@@ -65,7 +65,7 @@ class Recomputing {
   Bytes peak_of(const Runs& runs, const std::vector<std::int64_t>& held) const {
     Bytes peak, resident;
     for (std::size_t i = 0; i < runs.size(); ++i) {
-      if (!runs[i].again) resident = scene_.total[runs[i].op] - scene_.lives.live[runs[i].op];
+      if (!runs[i].again) resident = scene_.resident[runs[i].op];
       if (held[i] >= 0) peak = std::max(peak, resident + Bytes(static_cast<std::uint64_t>(held[i])));
     }
     return peak;
@@ -116,12 +116,11 @@ class Swapping {
 }  // namespace
 
 void add_gains(const Scene& scene, std::span<Group> groups, Bytes swap_per_second) {
-  const Recomputing recomputing(scene);
   const Swapping swapping(scene, swap_per_second);
-  for (Group& group : groups) {
-    group.holder.recompute = recomputing.of(group.members);
-    group.holder.swap = swapping.of(group.members);
-  }
+  for (Group& group : groups) group.holder.swap = swapping.of(group.members);
+  if (!scene.away.empty()) return;  // what runs again may read what is away then
+  const Recomputing recomputing(scene);
+  for (Group& group : groups) group.holder.recompute = recomputing.of(group.members);
 }
 
 Operands operands_at_peak(const Scene& scene) {

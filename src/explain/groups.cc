@@ -72,9 +72,11 @@ class Grouping {
   }
 
   std::vector<Group> made() {
-    for (const BufferId id : alive_at(graph_, scene_.order, scene_.lives, scene_.peak)) add(id);
+    for (const BufferId id : alive_at(graph_, scene_.order, scene_.lives, scene_.peak)) {
+      if (scene_.is_in_memory(id, scene_.peak)) add(id);
+    }
     for (BufferId id(0); id.index() < graph_.num_buffers(); id = id.next()) {
-      if (!graph_.buffer(id).planned() && scene_.is_alive(id, scene_.peak)) add(id);
+      if (!graph_.buffer(id).planned() && scene_.is_in_memory(id, scene_.peak)) add(id);
     }
     std::vector<Group> groups;
     for (auto& [key, members] : members_) groups.push_back(group_of(std::get<0>(key), std::move(members)));
@@ -167,7 +169,7 @@ class Grouping {
     };
     for (ValueId id(0); id.index() < graph_.num_values(); id = id.next()) {
       const BufferId buffer = graph_.version(graph_.value(id).version).buffer;
-      if (!scene_.is_alive(buffer, scene_.peak)) continue;
+      if (!scene_.is_in_memory(buffer, scene_.peak)) continue;
       const auto [place, is_new] = values_.try_emplace(buffer, id);
       if (!is_new && elements(id) > elements(place->second)) place->second = id;
     }
@@ -189,7 +191,7 @@ class Grouping {
     if (op.reads.empty() || std::ranges::none_of(kConversions, converts)) return;
     const Value original = graph_.value(op.reads.front());
     const BufferId from = graph_.version(original.version).buffer;
-    if (original.dtype == holder.dtype || !scene_.is_alive(from, scene_.peak)) return;
+    if (original.dtype == holder.dtype || !scene_.is_in_memory(from, scene_.peak)) return;
     holder.copy_of = words(original.dtype, " ", graph_.buffer(from).name);
   }
 

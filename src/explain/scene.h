@@ -16,16 +16,18 @@ struct Scene {
   Order order;
   std::vector<StepIndex> step_of;  // by op
   Lifetimes lives;                 // those of resident buffers too: see below
-  std::vector<Bytes> total;        // by step: resident and planned
+  std::vector<Bytes> total;        // by step: what is in memory
+  std::vector<Bytes> resident;     // by step, of it: what is there between steps too
   StepIndex peak;                  // the first step with the largest total
 
   // By buffer: the last step up to the peak and the first one after it that use it.
   std::vector<std::optional<StepIndex>> used_before, used_after;
 
-  bool is_alive(BufferId buffer, StepIndex step) const {
-    const Life& life = lives.lives[buffer.index()];
-    return life.begin <= step && step < life.end;
-  }
+  // By buffer, in their order: the spans of its life in which a plan has it in a tier. Empty: no plan has any there.
+  std::vector<std::vector<Life>> away = {};
+
+  bool is_in_memory(BufferId buffer, StepIndex step) const;
+  Bytes away_at_peak() const;
   bool is_operand_at_peak(BufferId buffer) const { return used_before[buffer.index()] == peak; }
 
   // In the order of steps: every buffer that a step reads or writes, by visit(buffer, step).
@@ -44,12 +46,15 @@ struct Scene {
     StepIndex begin, end;
   };
   Bytes peak_without(const std::vector<Absence>& absences) const;
+
+  // By step: their bytes together.
+  std::vector<Bytes> absent(const std::vector<Absence>& absences) const;
 };
 
 // Program order, as eager PyTorch runs it: gradients and outputs that the step makes are alive from then on.
 Result<Scene> eager_scene(const Graph& graph);
 
-// A right plan: resident buffers are there throughout.
+// A right plan: resident buffers are there throughout, but for what it swaps.
 Result<Scene> planned_scene(const Graph& graph, const Plan& plan);
 
 }  // namespace lowtide

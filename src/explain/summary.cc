@@ -134,6 +134,7 @@ std::string summary(const Explanation& told) {
             told.is_plan ? ", as planned"
                          : ", each tensor until its last use: eager PyTorch, if no variable holds one for longer",
             "\nalive     ", told.alive, " tensors");
+  if (told.away > Bytes(0)) text += words(" in memory, and ", format_bytes(told.away), " swapped out");
   for (const Holder& holder : told.holders) text += words("\n", describe(told, holder));
   if (told.groups > told.holders.size()) {
     Bytes shown;

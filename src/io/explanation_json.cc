@@ -58,6 +58,7 @@ void add_fields(JsonObject& json, const Explanation& explanation) {
       .add("steps", explanation.steps)
       .add("total_bytes", explanation.total)
       .add("resident_bytes", explanation.resident)
+      .add("away_bytes", explanation.away)
       .add("tensors", explanation.alive)
       .add("groups", explanation.groups)
       .add("has_times", explanation.has_times)

@@ -170,6 +170,14 @@ Result<Nanos> parse_time_budget(std::string_view text) {
   return parsed;
 }
 
+Result<Bytes> parse_rate(std::string_view text) {
+  constexpr std::string_view kEach = "/s";
+  if (!text.ends_with(kEach)) return refuse(text, "a rate is bytes a second, such as '16GB/s'");
+  const Result<Bytes> bytes = parse_bytes(text.substr(0, text.size() - kEach.size()));
+  if (bytes.ok() && *bytes == Bytes(0)) return refuse(text, "a rate is above 0");
+  return bytes;
+}
+
 std::string format_bytes(Bytes bytes) {
   constexpr std::array kNames = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes < Bytes(1024)) return words(bytes, " B");

@@ -155,6 +155,17 @@ double Plan::gap() const {
   return static_cast<double>((arena - bound).count()) / static_cast<double>(bound.count());
 }
 
+std::vector<BufferId> kept_between_steps(const Graph& graph) {
+  std::vector<BufferId> kept;
+  for (BufferId id(0); id.index() < graph.num_buffers(); id = id.next()) {
+    const Buffer buffer = graph.buffer(id);
+    const bool is_state =
+        buffer.role == Role::parameter || buffer.role == Role::gradient || buffer.role == Role::optimizer_state;
+    if (is_state && !buffer.planned()) kept.push_back(id);
+  }
+  return kept;
+}
+
 Result<Bytes> eager_bytes(const Graph& graph) {
   const Result<std::optional<Rewritten>> asked = with_regions(graph);
   if (!asked.ok()) return asked.error();

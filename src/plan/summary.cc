@@ -44,6 +44,21 @@ std::string recomputed(const Plan& plan) {
   return words(", recompute ", plan.provenance.recompute, " (", plan.order.size() - ops.size(), " of the steps)");
 }
 
+// A line for each tier.
+std::string tiers(const Plan& plan) {
+  std::string text;
+  for (std::size_t i = 0; i < plan.tiers.size(); ++i) {
+    const Tier& tier = plan.tiers[i];
+    const auto uses = std::ranges::count_if(plan.transfers, [&](const Transfer& transfer) {
+      return std::max(plan.blocks[transfer.from.index()].tier, plan.blocks[transfer.to.index()].tier) == i + 1;
+    });
+    text +=
+        words("swapped   ", format_bytes(tier.resident + tier.arena), " in ", tier.name, " = ",
+              format_bytes(tier.resident), " resident + ", format_bytes(tier.arena), " arena, ", uses, " transfers\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 GraphFigures figures(const Graph& graph, std::size_t holders) {
@@ -109,8 +124,8 @@ std::string summary(const Plan& plan) {
   return words("plan      ", plan.order.size(), " steps, order ", plan.provenance.order, ", layout ",
                plan.provenance.layout, recomputed(plan), ", lowtide ", plan.provenance.version, "\n", "memory    ",
                format_bytes(plan.resident + plan.arena), " = ", format_bytes(plan.resident), " resident + ",
-               format_bytes(plan.arena), " arena\n", "arena     peak ", format_bytes(plan.peak), ", bound ",
-               format_bytes(plan.bound), shares, "\n", "time      ", figures.data(), " predicted");
+               format_bytes(plan.arena), " arena\n", tiers(plan), "arena     peak ", format_bytes(plan.peak),
+               ", bound ", format_bytes(plan.bound), shares, "\n", "time      ", figures.data(), " predicted");
 }
 
 }  // namespace lowtide

@@ -144,9 +144,10 @@ std::uint64_t program_peak(const Graph& graph) {
   return take(lifetimes(graph.without_reuses(), first_to_last(graph.num_ops()))).peak.count();
 }
 
-std::vector<Index> to_indices(const Order& order) {
-  std::vector<Index> indices(order.size());
-  std::ranges::transform(order, indices.begin(), &OpId::value);
+template <typename Id>
+std::vector<Index> to_indices(const std::vector<Id>& ids) {
+  std::vector<Index> indices(ids.size());
+  std::ranges::transform(ids, indices.begin(), &Id::value);
   return indices;
 }
 
@@ -401,6 +402,7 @@ void bind_plan(nb::module_& m) {
 }
 
 void bind_swap(nb::module_& m) {
+  m.def("kept_between_steps", [](const Graph& graph) { return to_indices(kept_between_steps(graph)); }, "graph"_a);
   nb::class_<Swap>(m, "Swap").def(
       "__init__",
       [](Swap* self, std::string name, std::uint64_t store_rate, std::uint64_t load_rate, std::uint64_t latency_ns,
@@ -482,7 +484,6 @@ void check_plan(const Graph& graph, HeldPlan& plan) {
 // The explanation in words and as JSON.
 std::pair<std::string, std::string> explained(const Graph& graph, const HeldPlan* plan, std::size_t top,
                                               std::uint64_t swap_per_second) {
-  if (swap_per_second == 0) throw nb::value_error("swap_rate must be above 0");
   const ExplainOptions options{.holders = top, .swap_per_second = Bytes(swap_per_second)};
   const Explanation told =
       take(unlocked([&] { return plan == nullptr ? explain(graph, options) : explain(graph, *plan, options); }));
@@ -550,6 +551,7 @@ NB_MODULE(_core, m) {
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
+  m.def("parse_rate", [](std::string_view text) { return take(parse_rate(text)).count(); }, "text"_a);
   m.def("parse_duration_ns", [](std::string_view text) { return take(parse_duration(text)).count(); }, "text"_a);
   m.def("parse_budget", &parse_memory_budget, "text"_a);
   m.def("parse_time_budget_ns", [](std::string_view text) { return take(parse_time_budget(text)).count(); }, "text"_a);

@@ -5,6 +5,7 @@
 #include "base/words.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "unwrap.h"
 
 namespace lowtide {
 namespace {
@@ -114,6 +115,14 @@ TEST(Budget, TimeIsAboveZero) {
   EXPECT_EQ(*parse_time_budget("20ms"), Nanos(20'000'000));
   for (const std::string_view text : {"0ms", "0.0 s", "-1ms", "nan", "20"}) {
     EXPECT_EQ(parse_time_budget(text).error().code, ErrorCode::invalid_amount) << text;
+  }
+}
+
+TEST(Budget, ParsesRates) {
+  EXPECT_EQ(unwrap(parse_rate("16GB/s")), Bytes(16'000'000'000));
+  EXPECT_EQ(unwrap(parse_rate("1.5 GiB/s")), Bytes(3ULL << 29));
+  for (const char* text : {"", "16GB", "/s", "0GB/s", "fast/s", "16GB/ms", "16GB /s", "-1GB/s"}) {
+    EXPECT_EQ(parse_rate(text).error().code, ErrorCode::invalid_amount) << text;
   }
 }
 

@@ -8,6 +8,7 @@
 #include "full_size.h"
 #include "gtest/gtest.h"
 #include "random_graph.h"
+#include "swaps.h"
 #include "training_graph.h"
 #include "unwrap.h"
 
@@ -159,6 +160,36 @@ TEST(Explain, EveryByteHasAHolder) {
       EXPECT_EQ(told.total, made.resident + made.peak);
     }
   }
+}
+
+// Swapped at budgets from what the plan needs down to what no swap can keep, with ops that run again and without.
+TEST(Explain, PlansThatSwap) {
+  int swapped = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Graph graph = random_graph(random);
+    const Link link{Bytes(16'000'000'000), Bytes(16'000'000'000)};
+    PlanOptions options{
+        .reuse = seed % 3 != 0,
+        .recompute = seed % 2 == 0 ? "none" : "auto",
+        .swap = Swap{.name = "disk", .link = link, .may_leave = resident_buffers(graph), .least = Bytes(1)},
+        .alignment = Bytes(1)};
+    const Plan whole = unwrap(plan(graph, {.alignment = Bytes(1)}));
+    for (const std::uint64_t tenths : {9, 7, 5}) {
+      options.memory_budget = Bytes((whole.resident + whole.arena).count() * tenths / 10);
+      const Result<Plan> made = plan(graph, options);
+      if (!made.ok() || made->transfers.empty()) continue;
+      const Explanation told = unwrap(explain(graph, *made, {.holders = 1'000'000}));
+      expect_whole(told);
+      EXPECT_EQ(told.total, made->resident + made->peak);
+      EXPECT_EQ(told.resident, made->resident);
+      const bool says_so = summary(told).find(" in memory, and ") != std::string::npos;
+      EXPECT_EQ(says_so, told.away > Bytes(0));
+      swapped += says_so ? 1 : 0;
+    }
+  }
+  EXPECT_GT(swapped, 100);
 }
 
 TEST(Explain, PlansThatRunOpsAgain) {

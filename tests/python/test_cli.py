@@ -144,8 +144,30 @@ def test_explain_shows_what_python_explains(files: Path) -> None:
         fields = json.loads(run("explain", "step.json", *arguments, "--json", cwd=files).stdout)
         given = {"ok": True, "graph": "step.json", "plan": arguments[0] if arguments else None}
         assert fields == {**given, **told.to_dict()}
-    one = json.loads(run("explain", "step.json", "--top", "1", "--swap-rate", "50GB", "--json", cwd=files).stdout)
+    one = json.loads(run("explain", "step.json", "--top", "1", "--link", "50GB/s", "--json", cwd=files).stdout)
     assert (len(one["holders"]), one["groups"], one["swap_bytes_per_second"]) == (1, 4, 50_000_000_000)
+
+
+def test_plan_over_a_link(tmp_path: Path) -> None:
+    """A chain of weights, of which half may be in memory, each used once and changed."""
+    builder = _core.GraphBuilder()
+    for i in range(8):
+        weight = builder.buffer(1 << 20, resident=True, initial=True, role="parameter", name=f"w{i}")
+        builder.op("aten::mul_", [builder.value(weight, "float32", [1 << 18])], [weight], time_ns=1_000_000)
+    graph = builder.build()
+    graph.save(str(tmp_path / "step.json"))
+    arguments = ("step.json", "--memory-budget", "50%", "--link", "16GB/s")
+    assert run("plan", *arguments[:3], cwd=tmp_path).returncode == 3, "nothing can run again"
+    told = json.loads(run("plan", *arguments, "-o", "plan.json", "--json", cwd=tmp_path).stdout)
+    assert told["total_bytes"] <= 4 << 20
+    # Three stay, and the others take turns in the room of one.
+    assert told["tiers"] == [{"name": "host", "resident_bytes": 5 << 20, "arena_bytes": 0}] and told["transfers"] == 10
+    plan = lowtide.plan(graph, memory_budget=0.5, link="16GB/s")
+    assert plan.summary() in run("plan", *arguments, cwd=tmp_path).stdout
+    assert "swapped   5.00 MiB in host = 5.00 MiB resident + 0 B arena, 10 transfers" in plan.summary()
+    explained = run("explain", "step.json", "plan.json", cwd=tmp_path)
+    assert "MiB swapped out" in explained.stdout
+    assert run("verify", "step.json", "plan.json", cwd=tmp_path).returncode == 0
 
 
 def test_verify_says_right(files: Path) -> None:
@@ -164,6 +186,8 @@ PLAN_FIGURES = {
     "resident_bytes": 5120,
     "total_bytes": 7424,
     "fragmentation": 0,
+    "tiers": [],
+    "transfers": 0,
     "time_ns": 3000,
     "order": "best",
     "layout": "first_fit",  # reaches the bound, and so nothing else is tried
@@ -277,8 +301,10 @@ FAILURES = [
     ("verify step.json", 2, "usage"),
     ("inspect step.json --top -1", 2, "usage"),
     ("inspect step.json --top many", 2, "usage"),
-    ("explain step.json --swap-rate 0", 2, "E502"),
-    ("explain step.json --swap-rate fast", 2, "E502"),
+    ("explain step.json --link 0GB/s", 2, "E502"),
+    ("explain step.json --link fast", 2, "E502"),
+    ("plan step.json --link 16GB/s", 2, "E505"),
+    ("plan step.json --memory-budget 60% --link 16GB", 2, "E502"),
     ("pack", 2, "usage"),
     ("pack buffers.csv --map --quiet", 2, "usage"),
     ("pack buffers.csv --work -1", 2, "usage"),
@@ -380,7 +406,8 @@ MESSAGES = [
     ("plan step.json --memory-budget nan", "--memory-budget: 'nan' is not an amount: it does not begin with a digit"),
     ("plan step.json --latency-budget 20", "--latency-budget: '20' is not an amount: a unit is missing, one of ns, us"),
     ("pack buffers.csv --capacity 6G", "--capacity: '6G' is not an amount: 'G' is none of the units B, kB"),
-    ("explain step.json --swap-rate 0", "--swap-rate must be above 0"),
+    ("explain step.json --link 0GB/s", "--link: '0GB/s' is not an amount: a rate is above 0"),
+    ("plan step.json --link 9GB/s", "--link: nothing leaves without a --memory-budget"),
 ]
 
 

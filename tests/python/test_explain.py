@@ -209,10 +209,10 @@ def test_numbers_that_make_no_sense() -> None:
     builder = _core.GraphBuilder()
     builder.buffer(64, resident=True, initial=True, role="parameter", name="weight")
     graph = builder.build()
-    for options in [{"top": -1}, {"top": 1.5}, {"top": True}, {"swap_rate": 0}, {"swap_rate": -1}]:
+    for options in [{"top": -1}, {"top": 1.5}, {"top": True}, {"link": 0}, {"link": 16e9}]:
         with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
             lowtide.explain(graph, **options)
-    for rate in [float("nan"), float("inf"), "0", 1 << 70]:
-        with pytest.raises(ValueError, match="swap_rate: expected bytes a second above 0"):
-            lowtide.explain(graph, swap_rate=rate)
-    assert lowtide.explain(graph, swap_rate=16e9).to_dict()["swap_bytes_per_second"] == 16_000_000_000
+    for link in ["0GB/s", "16GB", "fast"]:
+        with pytest.raises(ValueError, match=f"link: E502: '{link}' is not an amount: a rate is "):
+            lowtide.explain(graph, link=link)
+    assert lowtide.explain(graph, link="16GB/s").to_dict()["swap_bytes_per_second"] == 16_000_000_000

@@ -93,6 +93,23 @@ def test_predictions_are_what_steps_take(device: str) -> None:
     compiled.close()
 
 
+def test_a_link_makes_it_fit() -> None:
+    """Less than parameters and state need: no operator that runs again helps."""
+    free = ask(8, device="24GiB", largest=False)
+    memory = free.planned.total_bytes // 3
+    alone = ask(8, device=memory, largest=False)
+    assert not alone.fits and alone.swapped is None and "swap" not in str(alone)
+    report = ask(8, device=memory, largest=False, link="16GB/s")
+    assert report.fits and isinstance(report.budget, Infeasible) and isinstance(report.swapped, Planned)
+    assert report.swapped.total_bytes <= memory < report.swapped.total_bytes + report.swapped.swapped_bytes
+    assert "swap       fits: " in str(report) and "in the host's memory at 16GB/s" in str(report)
+    assert any('swap="host")' in step for step in report.next_steps)
+    assert not any("give it a budget" in step for step in report.next_steps)
+    assert ask(8, device="24GiB", largest=False, link="16GB/s").swapped is None, "it fits as it is"
+    with pytest.raises(ValueError, match="link: E502: '16GB' is not an amount: a rate is bytes a second"):
+        ask(8, device="24GiB", link="16GB")
+
+
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

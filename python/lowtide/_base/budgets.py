@@ -3,6 +3,7 @@
 6 * 2**30, "6GiB", "800MB"        bytes
 0.6, "60%"                        a share of what eager needs
 20, 1.5, "20ms", "1.5s"           time; a number is milliseconds
+"16GB/s"                          a rate: what a link moves
 """
 
 from __future__ import annotations
@@ -59,3 +60,13 @@ def _number(value: Any, name: str, expected: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name}: expected {expected}, got {value!r}")
     return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def read_link(link: Any) -> int:
+    """Bytes a second that a link moves. `ValueError` for anything else."""
+    if not isinstance(link, str):
+        raise ValueError(f'link: expected bytes a second such as "16GB/s", got {link!r}')
+    try:
+        return _core.parse_rate(link)
+    except ValueError as error:
+        raise ValueError(f"link: {error}") from None

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from .. import _core, _torch
+from .. import _torch
+from .._base.budgets import read_link
 from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.devices import CPU, numbered, why_not_planned
 from .._step.swapping import LEAST_BYTES, FolderTier, HostTier, Link, SwapTier, is_whole
@@ -39,7 +40,7 @@ def open_tier(swap: str | os.PathLike[str], link: str | None, model: torch.nn.Mo
         return _open_host(device, link)
     if device.type != "cpu":
         raise ValueError(f'swap: expected "host" for a model on {device}, got {os.fspath(swap)!r}')
-    declared = None if link is None else read_link(link)
+    declared = None if link is None else _declared(link)
     file = _file_in(swap)
     return FolderTier(file, declared or measured_link(file.folder))
 
@@ -81,28 +82,23 @@ def _open_host(device: torch.device, link: str | None) -> HostTier:
         raise ValueError(f'swap: "host" needs planned memory on {device}: {reason}')
     tier = _hosts.get(device)
     if tier is None:
-        tier = HostTier(device, read_link(link, duplex=True) if link is not None else measured_host_link(device))
+        tier = HostTier(device, _declared(link, duplex=True) if link is not None else measured_host_link(device))
         _hosts[device] = tier
     elif link is not None:
-        tier.link = read_link(link, duplex=True)
+        tier.link = _declared(link, duplex=True)
     return tier
+
+
+def _declared(link: str, *, duplex: bool = False) -> Link:
+    """With one rate for both directions."""
+    rate = read_link(link)
+    return Link(rate, rate, duplex=duplex)
 
 
 def device_of(model: torch.nn.Module) -> torch.device:
     """Where a step on the model runs: on another device than the CPU, if there is a part of the model."""
     tensors = itertools.chain(model.parameters(), model.buffers())
     return next((numbered(tensor.device) for tensor in tensors if tensor.device.type != "cpu"), CPU)
-
-
-def read_link(text: str, *, duplex: bool = False) -> Link:
-    """A rate for both directions: "16GB/s"."""
-    amount, slash, unit = text.partition("/")
-    if slash != "/" or unit.strip() != "s":
-        raise ValueError(f'link: expected bytes a second such as "16GB/s", got {text!r}')
-    rate = _core.parse_bytes(amount)
-    if rate == 0:
-        raise ValueError(f"link: expected a rate above 0, got {text!r}")
-    return Link(rate, rate, duplex=duplex)
 
 
 def measured_host_link(device: torch.device) -> Link:

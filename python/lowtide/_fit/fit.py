@@ -12,6 +12,7 @@ import torch
 
 from .. import _core
 from .._base.blocks import find_blocks
+from .._base.budgets import read_link
 from .._capture import weightless
 from .._lower.capture import optimizers_of
 from .._lower.gpus import Device, device_named
@@ -40,6 +41,7 @@ def fit(
     keep_grads: bool = False,
     slowdown: float = SLOWDOWN,
     allocator: str = "",
+    link: str | None = None,
     largest: bool = True,
 ) -> FitReport:
     """Whether `function(*example)` fits on `device`: in plain PyTorch, as Lowtide plans it, and within a budget.
@@ -66,7 +68,8 @@ def fit(
     `keep_grads`, as `compile` takes it, but False unless it is said: the report names it. The largest batch is sought
     in plain PyTorch, as planned, and with operators that run again for as long as the step takes at most the share
     `slowdown` longer; and so is the largest length, at the batch that is asked for. What cannot be captured does not
-    fit.
+    fit. With a `link`, where no plan fits or only one in which operators run again, one is looked for that also moves
+    tensors out and back at that rate ("16GB/s"): from a GPU to the host's memory, from the CPU to a disk.
     """
     if model is None:
         with weightless.building():
@@ -79,6 +82,8 @@ def fit(
     _check_sizes(batch=batch, length=length)
     if isinstance(slowdown, bool) or not 0 <= slowdown < math.inf:
         raise ValueError(f"slowdown: expected a share from 0 on, such as 0.1, got {slowdown!r}")
+    if link is not None:
+        read_link(link)
     optimizers = optimizers_of(optimizer)
     is_here = isinstance(device, str) and device.lower() == CPU
     capacity, timed_on = (_memory_here(), None) if is_here else _read_device(device)
@@ -89,7 +94,7 @@ def fit(
         inputs = Inputs(example, batch, length, batch_dim, weightless.fake_mode_of(model))
         question = Question(
             function, model, optimizers, inputs, timed_on, usable,
-            is_here=is_here, keep_grads=keep_grads, allocator=allocator,
+            is_here=is_here, keep_grads=keep_grads, allocator=allocator, link=link,
         )  # fmt: skip
         planned = question.planned()
         unasked = inputs.why_no_batch or ("" if largest else "not asked for") or (_ONE_SIZE if is_here else "")
@@ -105,6 +110,8 @@ def fit(
             plain=question.plain(),
             planned=planned,
             budget=None if planned.fits else question.within_budget(),
+            swapped=None if planned.fits or link is None else question.with_swaps(),
+            link=link,
             largest_batch=None if unasked else question.largest("batch", slowdown),
             largest_length=question.largest("length", slowdown) if seeks_length else None,
             unasked=unasked,

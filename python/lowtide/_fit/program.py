@@ -37,6 +37,7 @@ Exit codes:
 Examples:
   lowtide fit examples/gpt2.py:training --device L4
   lowtide fit examples/gpt2.py:training --device 24GiB --batch 4 --json
+  lowtide fit examples/gpt2.py:training --device T4 --link 12GB/s
 """
 
 
@@ -82,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
         "--slowdown", type=_share, default=0.1, metavar="SHARE", help="what a budget may cost (%(default)s)"
     )
     parser.add_argument("--allocator", default="", metavar="SETTINGS", help="as in PYTORCH_CUDA_ALLOC_CONF")
+    parser.add_argument(
+        "--link", metavar="RATE", help="tensors may leave for the host's memory, or from a CPU for a disk: 16GB/s"
+    )
     parser.add_argument("--keep-grads", action="store_true", help="plans keep gradients after the step")
     parser.add_argument("--one-size", action="store_true", help="do not look for the largest batch and length")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -149,6 +153,7 @@ def run(arguments: Sequence[str]) -> int:
             reserve=options.reserve,
             slowdown=options.slowdown,
             allocator=options.allocator,
+            link=options.link,
             keep_grads=options.keep_grads,
             largest=not options.one_size,
         )

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from .. import _core
+from .._base.progress import plan_in_sight
 from .._capture import weightless
 from .._lower.capture import Captured, capture_both
 from .._lower.gpu_operators import gpu_operators
 from .._lower.gpus import DEVICES, Device
-from .._plan import plan
+from .._plan import plan, swap_to_host
 from ..errors import CaptureError, InfeasibleError
 from .inputs import Inputs, Size
 from .largest import LIMIT, largest_that_fits
@@ -64,12 +65,14 @@ class Question:
         is_here: bool,
         keep_grads: bool,
         allocator: str,
+        link: str | None,
     ) -> None:
         self._asked = inputs.asked
         self._device = device
         self._is_here = is_here
         self._usable = usable
         self._allocator = allocator
+        self._link = link
         self._captured: set[Size] = set()
         self._as_on_gpu = device is not None
         self._why_not_as_on_gpu = ""
@@ -168,6 +171,16 @@ class Question:
         except InfeasibleError as error:
             return Infeasible(error.bound_bytes)
 
+    def with_swaps(self) -> Planned | Infeasible:
+        """The step with tensors that leave memory and come back, and operators that run again where that is faster."""
+        assert self._link is not None
+        graph = self._graphs(self._asked).planned
+        swap = swap_to_host(graph, self._link, duplex=not self._is_here)
+        try:
+            return self._described(plan_in_sight(graph, memory_budget=self._usable, swap=swap))
+        except InfeasibleError as error:
+            return Infeasible(error.bound_bytes)
+
     def _described(self, made: _core.Plan) -> Planned:
         states_times = self._is_here or self._device is not None
         once = max(self._plan(self._asked).time_ns, 1)  # a step of no operators takes none
@@ -176,6 +189,7 @@ class Question:
             total_bytes=_total(made),
             resident_bytes=made.resident_bytes,
             arena_bytes=made.arena_bytes,
+            swapped_bytes=sum(made.tier_resident_bytes) + sum(made.tier_arena_bytes),
             seconds=made.time_ns / 1e9 if states_times else None,
             slowdown=max(made.time_ns, 1) / once - 1 if states_times else None,
         )

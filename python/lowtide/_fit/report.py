@@ -37,6 +37,7 @@ class Planned:
     total_bytes: int
     resident_bytes: int  # parameters, the optimizer's state, the batch, what the caller keeps
     arena_bytes: int
+    swapped_bytes: int  # in the memory behind the link
     seconds: float | None  # by the roofline of the device; none without one
     slowdown: float | None  # by which share it takes longer than a plan in which every operator runs once
 
@@ -84,6 +85,8 @@ class FitReport:
     plain: Plain
     planned: Planned
     budget: Planned | Infeasible | None  # none: the plan fits as it is
+    swapped: Planned | Infeasible | None  # with swaps over the `link`; none: without a link, or it fits as it is
+    link: str | None
     largest_batch: Largest | None
     largest_length: Largest | None  # none without a length
     unasked: str  # why there is no largest batch; empty if there is one
@@ -93,7 +96,7 @@ class FitReport:
     @property
     def fits(self) -> bool:
         """Whether it fits in any of these ways."""
-        return self.plain.fits or self.planned.fits or (self.budget is not None and self.budget.fits)
+        return self.plain.fits or self.planned.fits or any(way is not None and way.fits for way in self._ways())
 
     @property
     def usable_bytes(self) -> int:
@@ -141,6 +144,22 @@ class FitReport:
         elif budget is not None:
             yield f"budget     {_verdict(budget.fits)}: {_parts(budget)}{self._option()}{self._slower(budget.slowdown)}"
 
+        if isinstance(self.swapped, Infeasible):
+            yield f"swap       does not fit: no plan was found below {_size(self.swapped.bound_bytes)}"
+        elif self.swapped is not None:
+            where = f"{_size(self.swapped.swapped_bytes)} {self._elsewhere()} at {self.link}"
+            yield (
+                f"swap       {_verdict(self.swapped.fits)}: {_parts(self.swapped)}, {where}{self._option()}"
+                f"{self._slower(self.swapped.slowdown)}"
+            )
+
+    def _elsewhere(self) -> str:
+        return "on disk" if self.device == CPU else "in the host's memory"
+
+    def _ways(self) -> tuple[Planned | Infeasible | None, ...]:
+        """How it may fit that does not as it is planned."""
+        return self.budget, self.swapped
+
     def _option(self) -> str:
         return "" if self.keep_grads else ", with keep_grads=False"
 
@@ -173,8 +192,15 @@ class FitReport:
             return
         if plain.fits_expandable:
             yield f"set PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}: with that it fits in plain PyTorch"
-        if self.fits:
+        if self.planned.fits or (self.budget is not None and self.budget.fits):
             yield from self._with_less_memory()
+        if self.swapped is not None and self.swapped.fits:
+            folder = "/a/folder/on/disk" if self.device == CPU else "host"
+            arguments = "" if self.keep_grads else ", keep_grads=False"
+            yield (
+                f"let tensors leave memory and come back: lowtide.compile(step, model=model, optimizer=optimizer"
+                f'{arguments}, memory_budget={_exact(self.usable_bytes)}, swap="{folder}")'
+            )
         for name, _, largest in self._sought():
             if largest.plain:
                 yield f"or lower the {name} to {largest.plain} for plain PyTorch"
@@ -216,7 +242,8 @@ class FitReport:
     @property
     def bound_bytes(self) -> int:
         """What the smallest plan that was looked for needs."""
-        return self.budget.bound_bytes if isinstance(self.budget, Infeasible) else self.planned.total_bytes
+        bounds = [way.bound_bytes for way in self._ways() if isinstance(way, Infeasible)]
+        return min(bounds, default=self.planned.total_bytes)
 
 
 def _size(count: int) -> str:
