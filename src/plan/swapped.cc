@@ -7,6 +7,7 @@
 #include "base/words.h"
 #include "lowtide/layout.h"
 #include "plan/arrange.h"
+#include "swap/gathered.h"
 
 namespace lowtide {
 namespace {
@@ -208,6 +209,7 @@ Result<Swapping> Swapping::begin(const Graph& graph, Order order, const Swap& sw
     if (id.index() < graph.num_buffers() && !graph.buffer(id).planned()) continue;
     return Error{ErrorCode::invalid_setting, words("buffer ", id, " may leave, but is not a resident buffer")};
   }
+  order = gathered(graph, std::move(order), swap);
   Result<Lifetimes> lives = lifetimes(graph, order);
   if (!lives.ok()) return lives.error();
   return Swapping(graph, std::move(order), swap, *std::move(lives));

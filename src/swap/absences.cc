@@ -67,6 +67,7 @@ class Choice {
   };
 
   std::int64_t size(std::size_t i) const { return tenants_.size[absences_[i].tenant]; }
+  Bytes bytes_of(std::size_t i) const { return Bytes(static_cast<std::uint64_t>(size(i))); }
 
   // The absence that must be chosen too: that around the step's end, for a resident tenant.
   std::optional<std::size_t> needed_by(std::size_t i) const {
@@ -86,9 +87,8 @@ class Choice {
   // The steps that are left when the store follows its last use at once and the load ends right before the next.
   Stretch hidden_stretch(std::size_t i) const {
     const Absence& absence = absences_[i];
-    const Bytes bytes(static_cast<std::uint64_t>(size(i)));
-    const std::uint64_t stored = start_[absence.begin] + store_time(link_, bytes).count();
-    const std::uint64_t load = load_time(link_, bytes).count();
+    const std::uint64_t stored = start_[absence.begin] + store_time(link_, bytes_of(i)).count();
+    const std::uint64_t load = load_time(link_, bytes_of(i)).count();
     const auto from = static_cast<std::size_t>(std::ranges::lower_bound(start_, stored) - start_.begin());
     const std::uint64_t due = start_[absence.end] < load ? 0 : start_[absence.end] - load;
     const auto to = static_cast<std::size_t>(std::ranges::upper_bound(start_, due) - start_.begin()) - 1;
@@ -106,12 +106,21 @@ class Choice {
     if (covered == 0) return 0;
     const StepRange own = own_[absences_[i].tenant];
     const std::span<const Absence> absences = absences_.subspan(own.begin, own.end - own.begin);
-    std::vector<bool> mine(chosen_.begin() + static_cast<std::ptrdiff_t>(own.begin),
-                           chosen_.begin() + static_cast<std::ptrdiff_t>(own.end));
-    const std::uint64_t before = link_time(tenants_, absences, mine, link_).count();
-    mine[i - own.begin] = true;
-    if (with) mine[*with - own.begin] = true;
-    const std::uint64_t after = link_time(tenants_, absences, mine, link_).count();
+    const Nanos store = store_time(link_, bytes_of(i));
+    const Nanos load = load_time(link_, bytes_of(i));
+    const auto link_time = [&](const auto& chosen) {
+      std::uint64_t time = 0;
+      each_trip(tenants_, absences, chosen, [&](std::size_t, bool stores, bool loads) {
+        time += (stores ? store.count() : 0) + (loads ? load.count() : 0);
+      });
+      return time;
+    };
+    const auto is_chosen = [&](std::size_t own_index) { return bool{chosen_[own.begin + own_index]}; };
+    const std::uint64_t before = link_time(is_chosen);
+    const std::uint64_t after = link_time([&](std::size_t own_index) {
+      const std::size_t absence = own.begin + own_index;
+      return absence == i || absence == with || is_chosen(own_index);
+    });
     return covered / (after > before ? static_cast<double>(after - before) : 1.0);
   }
 
@@ -213,29 +222,6 @@ std::vector<Absence> absences_of(const Tenants& tenants) {
     absences.push_back({tenant, uses.back().step + 1, uses.front().step});
   }
   return absences;
-}
-
-Nanos link_time(const Tenants& tenants, std::span<const Absence> own, const std::vector<bool>& chosen,
-                const Link& link) {
-  const std::uint32_t tenant = own.front().tenant;
-  const Bytes size(static_cast<std::uint64_t>(tenants.size[tenant]));
-  const bool away = tenants.resident[tenant] && chosen.back();
-  if (tenants.resident[tenant] && !away) return Nanos(0);
-  Nanos time;
-  if (away && tenants.initial[tenant]) time += load_time(link, size);
-  bool stored = away && tenants.initial[tenant];  // the tier has the content that memory has
-  std::size_t next = 0;
-  for (const TenantUse& use : tenants.uses[tenant]) {
-    stored &= !use.writes;
-    while (next < own.size() && own[next].begin <= use.step) ++next;
-    const bool leaves = next < own.size() && own[next].begin == use.step + 1 && chosen[next] && !own[next].wraps();
-    if (!leaves) continue;
-    if (!stored) time += store_time(link, size);
-    stored = true;
-    time += load_time(link, size);
-  }
-  if (away && !stored) time += store_time(link, size);
-  return time;
 }
 
 std::optional<std::vector<bool>> choose_absences(const Tenants& tenants, std::span<const Absence> absences,

@@ -32,9 +32,24 @@ struct Absence {
 // In the order of their begin by tenant, the one that wraps last. An inner absence of a resident tenant needs that one.
 std::vector<Absence> absences_of(const Tenants& tenants);
 
-// What a tenant's transfers take together, if it is away in the absences that are `chosen`, of its own alone.
-Nanos link_time(const Tenants& tenants, std::span<const Absence> own, const std::vector<bool>& chosen,
-                const Link& link);
+// What moves around each absence of one tenant that `chosen` has: visit(i, stores, loads) with i in `own`. A store is
+// needed where the tier has other content, a load where somebody needs it again in this run. What wraps loads at the
+// start of the run, and stores at its end.
+template <typename Chosen, typename Visit>
+void each_trip(const Tenants& tenants, std::span<const Absence> own, const Chosen& chosen, const Visit& visit) {
+  const std::uint32_t tenant = own.front().tenant;
+  bool stored = tenants.resident[tenant] && tenants.initial[tenant];
+  std::size_t next = 0;
+  for (const TenantUse& use : tenants.uses[tenant]) {
+    stored &= !use.writes;
+    if (next == own.size() || own[next].begin != use.step + 1) continue;
+    if (chosen(next)) {
+      visit(next, !stored, !own[next].wraps() || tenants.initial[tenant]);
+      stored = true;
+    }
+    ++next;
+  }
+}
 
 // By absence: whether it is taken. `excess` has the bytes above the limit, by step, and `costs` the time of each. None
 // if there is too much in memory with all of them away.

@@ -57,25 +57,18 @@ class TimedRun {
   Bytes bytes(std::uint32_t trip) const { return Bytes(static_cast<std::uint64_t>(size(trip))); }
   std::size_t deadline(std::uint32_t trip) const { return absences_[trips_[trip].absence].end; }
 
-  // One for each chosen absence; what wraps loads at the start of the run, and stores at its end.
+  // One for each chosen absence.
   void find_trips(const std::vector<bool>& chosen) {
     std::size_t next = 0;
     for (std::uint32_t tenant = 0; tenant < tenants_.count(); ++tenant) {
       const std::size_t begin = next;
       while (next < absences_.size() && absences_[next].tenant == tenant) ++next;
       if (begin == next) continue;
-      bool stored = tenants_.resident[tenant] && tenants_.initial[tenant];
-      std::size_t absence = begin;
-      for (const TenantUse& use : tenants_.uses[tenant]) {
-        stored &= !use.writes;
-        if (absence == next || absences_[absence].begin != use.step + 1) continue;
-        if (chosen[absence]) {
-          const bool wraps = absences_[absence].wraps();
-          trips_.push_back({static_cast<std::uint32_t>(absence), !stored, !wraps || tenants_.initial[tenant]});
-          stored = true;
-        }
-        ++absence;
-      }
+      each_trip(
+          tenants_, absences_.subspan(begin, next - begin), [&](std::size_t i) { return bool{chosen[begin + i]}; },
+          [&](std::size_t i, bool stores, bool loads) {
+            trips_.push_back({static_cast<std::uint32_t>(begin + i), stores, loads});
+          });
     }
     for (std::uint32_t trip = 0; trip < trips_.size(); ++trip) {
       if (trips_[trip].stores) stores_at_[absences_[trips_[trip].absence].begin].push_back(trip);

@@ -443,7 +443,7 @@ def test_other_tiers_are_refused_by_name(tmp_path):
         lowtide.compile(script.step, model=script.model, memory_budget=0.5, swap=tmp_path)
     with pytest.raises(ValueError, match="needs a model on a CUDA device, on cpu name a folder"):
         lowtide.compile(script.step, model=nn.Linear(2, 2), memory_budget=0.5, swap="host")
-    with pytest.raises(ValueError, match="expected bytes a second"):
+    with pytest.raises(ValueError, match="a rate is bytes a second"):
         planned(script, 0.5, link="fast")
 
 
