@@ -8,6 +8,8 @@ namespace lowtide {
 namespace {
 
 constexpr std::uint32_t kRoom = 20;  // moments before each late op for what is added
+constexpr std::size_t kSparse = 2;   // moments for each run, with which those of a slot are worth spreading out
+constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 constexpr Position kNobody = std::numeric_limits<Position>::max();
 
 void insert_sorted(std::vector<std::uint32_t>& list, std::uint32_t value) {
@@ -45,16 +47,18 @@ void Moves::build(const std::vector<std::vector<Position>>& again, std::optional
     next += static_cast<Moment>(early ? 1 : kRoom + 3 * again[p].size() + 1);
   }
   first_.push_back(next);
-  tree_ = PeakTree(next + 1);  // one for what is kept
   cost_ = 0;
   again_.assign(r_->num_ops(), {});
   made_.assign(r_->num_items(), {});
   used_.assign(r_->num_items(), {});
   op_at_.assign(next + 1, kNobody);
   reused_.assign(next + 1, 0);
-  for (Item item = 0; item < r_->num_items(); ++item) {
-    if (r_->kept[item]) used_[item].push_back(next);
-  }
+  std::vector<std::int64_t> held(next + 1);  // by moment; one for what is kept
+  const auto begin_run = [&](Position op, Moment at) {
+    op_at_[at] = op;
+    for (const Item item : r_->takes[op]) used_[item].push_back(at);
+    for (const Item item : r_->makes[op]) made_[item].push_back(at);
+  };
   for (Position p = 0; p < r_->num_ops(); ++p) {
     const std::vector<Position>& inside = again[p];
     const std::size_t room = first_[p + 1] - first_[p] - 1;
@@ -62,10 +66,25 @@ void Moves::build(const std::vector<std::vector<Position>>& again, std::optional
       const auto at = static_cast<Moment>(first_[p] + room * (i + 1) / (inside.size() + 1));
       again_[p].emplace_back(at, inside[i]);
       cost_ += r_->cost[inside[i]];
-      add_run(inside[i], at);
+      begin_run(inside[i], at);
     }
-    add_run(p, first_[p + 1] - 1);
+    begin_run(p, first_[p + 1] - 1);
   }
+  for (Item item = 0; item < r_->num_items(); ++item) {
+    if (r_->kept[item]) used_[item].push_back(next);
+    for (std::size_t i = 0; i < made_[item].size(); ++i) {
+      const Life life = life_at(item, i);
+      held[life.begin] += r_->size[item];
+      if (life.end < next) held[life.end + 1] -= r_->size[item];
+    }
+  }
+  for (Moment at = 1; at <= next; ++at) held[at] += held[at - 1];
+  for (Moment at = 0; at < next; ++at) {
+    if (op_at_[at] == kNobody) continue;
+    reused_[at] = bytes_reused_at(at);
+    held[at] += r_->workspace[op_at_[at]] - reused_[at];
+  }
+  tree_ = PeakTree(held);
 }
 
 Moves::Life Moves::life_at(Item item, std::size_t instance) const {
@@ -82,10 +101,22 @@ void Moves::hold(Item item, Moment first, Moment last, std::int64_t sign) {
   if (first <= last) tree_.add(first, last, sign * r_->size[item]);
 }
 
-void Moves::set_reused(Moment at, std::int64_t bytes) {
-  if (bytes == reused_[at]) return;
-  tree_.add(at, at, reused_[at] - bytes);
-  reused_[at] = bytes;
+bool Moves::ends_at(Item item, Moment at) const {
+  const std::vector<Moment>& made = made_[item];
+  const auto after = std::ranges::lower_bound(made, at);
+  if (after == made.begin()) return false;
+  return life_at(item, static_cast<std::size_t>(after - made.begin()) - 1).end == at;
+}
+
+std::int64_t Moves::bytes_reused_at(Moment at) const {
+  std::int64_t bytes = 0;
+  std::int64_t placed = -1;
+  for (const ItemReuse& reuse : r_->reuses[op_at_[at]]) {
+    if (placed == reuse.to || !ends_at(reuse.from, at)) continue;
+    placed = reuse.to;
+    bytes += r_->size[reuse.to];
+  }
+  return bytes;
 }
 
 // Some life of `item` ends at this moment now, or no longer does.
@@ -94,20 +125,10 @@ void Moves::end_changed(Item item, Moment at) {
   if (op == kNobody) return;
   const std::span<const ItemReuse> reuses = r_->reuses[op];
   if (std::ranges::find(reuses, item, &ItemReuse::from) == reuses.end()) return;
-  const auto ends = [&](Item from) {
-    const std::vector<Moment>& made = made_[from];
-    const auto after = std::ranges::lower_bound(made, at);
-    if (after == made.begin()) return false;
-    return life_at(from, static_cast<std::size_t>(after - made.begin()) - 1).end == at;
-  };
-  std::int64_t bytes = 0;
-  std::int64_t placed = -1;
-  for (const ItemReuse& reuse : reuses) {
-    if (placed == reuse.to || !ends(reuse.from)) continue;
-    placed = reuse.to;
-    bytes += r_->size[reuse.to];
-  }
-  set_reused(at, bytes);
+  const std::int64_t bytes = bytes_reused_at(at);
+  if (bytes == reused_[at]) return;
+  tree_.add(at, at, reused_[at] - bytes);
+  reused_[at] = bytes;
 }
 
 void Moves::add_run(Position op, Moment at) {
@@ -172,30 +193,46 @@ void Moves::remove_run(Position op, Moment at) {
     end_changed(item, end);
   }
   if (r_->workspace[op] != 0) tree_.add(at, at, -r_->workspace[op]);
-  set_reused(at, 0);
+  if (reused_[at] != 0) tree_.add(at, at, reused_[at]);
+  reused_[at] = 0;
   op_at_[at] = kNobody;
 }
 
 // A moment for the op among those that run again before the slot, which stay in the order of their first runs.
-Moves::Moment Moves::place_of(Position op, Position slot) {
+Moves::Moment Moves::place_of(Position op, Position slot) const {
   const auto& inside = again_[slot];
   const auto after = std::ranges::lower_bound(inside, op, {}, &std::pair<Moment, Position>::second);
   const Moment low = after == inside.begin() ? first_[slot] : std::prev(after)->first + 1;
   const Moment high = after == inside.end() ? first_[slot + 1] - 1 : after->first;
-  return low < high ? low + (high - low) / 2 : std::numeric_limits<Moment>::max();
+  return low < high ? low + (high - low) / 2 : kNever;
+}
+
+// Evenly over the moments of the slot.
+void Moves::spread_out(Position slot) {
+  const std::vector<std::pair<Moment, Position>> before = again_[slot];
+  const std::size_t room = first_[slot + 1] - first_[slot] - 1;
+  for (std::size_t i = before.size(); i-- > 0;) remove_run(before[i].second, before[i].first);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    auto& [at, op] = again_[slot][i];
+    at = static_cast<Moment>(first_[slot] + room * (i + 1) / (before.size() + 1));
+    add_run(op, at);
+  }
+}
+
+void Moves::make_room(Position slot) {
+  const std::size_t room = first_[slot + 1] - first_[slot] - 1;
+  if (room >= kSparse * (again_[slot].size() + 1)) return spread_out(slot);
+  std::vector<std::vector<Position>> again(r_->num_ops());
+  for (Position p = 0; p < r_->num_ops(); ++p) {
+    for (const auto& run : again_[p]) again[p].push_back(run.second);
+  }
+  build(again, slot);
 }
 
 void Moves::add(Unit unit, Position slot) {
   for (const Position op : r_->members[unit]) {
-    Moment at = place_of(op, slot);
-    if (at == std::numeric_limits<Moment>::max()) {
-      std::vector<std::vector<Position>> again(r_->num_ops());
-      for (Position p = 0; p < r_->num_ops(); ++p) {
-        for (const auto& run : again_[p]) again[p].push_back(run.second);
-      }
-      build(again, slot);
-      at = place_of(op, slot);
-    }
+    if (place_of(op, slot) == kNever) make_room(slot);
+    const Moment at = place_of(op, slot);
     auto& inside = again_[slot];
     inside.insert(std::ranges::lower_bound(inside, op, {}, &std::pair<Moment, Position>::second), {at, op});
     cost_ += r_->cost[op];

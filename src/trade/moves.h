@@ -59,11 +59,14 @@ class Moves {
   void build(const std::vector<std::vector<Position>>& again, std::optional<Position> wanted);
   void add_run(Position op, Moment at);
   void remove_run(Position op, Moment at);
-  Moment place_of(Position op, Position slot);
+  Moment place_of(Position op, Position slot) const;
+  void make_room(Position slot);
+  void spread_out(Position slot);
   Life life_at(Item item, std::size_t instance) const;
   void hold(Item item, Moment first, Moment last, std::int64_t sign);
   void end_changed(Item item, Moment at);
-  void set_reused(Moment at, std::int64_t bytes);
+  bool ends_at(Item item, Moment at) const;
+  std::int64_t bytes_reused_at(Moment at) const;
   Position slot_of(Moment at) const;
 
   const Reruns* r_;

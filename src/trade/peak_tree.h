@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace lowtide {
@@ -19,6 +20,14 @@ class PeakTree {
  public:
   explicit PeakTree(std::size_t moments) : leaves_(std::bit_ceil(std::max<std::size_t>(moments, 1))) {
     nodes_.resize(2 * leaves_);
+  }
+
+  // These amounts from the beginning.
+  explicit PeakTree(std::span<const std::int64_t> amounts) : PeakTree(amounts.size()) {
+    for (std::size_t i = 0; i < amounts.size(); ++i) nodes_[leaves_ + i].highest = amounts[i];
+    for (std::size_t node = leaves_; node-- > 1;) {
+      nodes_[node].highest = std::max(nodes_[2 * node].highest, nodes_[2 * node + 1].highest);
+    }
   }
 
   // To the moments first, ..., last.

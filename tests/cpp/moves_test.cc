@@ -32,6 +32,16 @@ TEST(PeakTree, Ranges) {
   EXPECT_EQ(tree.highest_at(), 1u);
 }
 
+TEST(PeakTree, BeginsWithAmounts) {
+  PeakTree tree(std::vector<std::int64_t>{0, 5, 9, 4, 7});
+  EXPECT_EQ(tree.highest(), 9);
+  EXPECT_EQ(tree.highest_at(), 2u);
+  EXPECT_EQ(tree.highest_in(3, 4), 7);
+  tree.add(2, 3, -6);
+  EXPECT_EQ(tree.highest(), 7);
+  EXPECT_EQ(tree.highest_at(), 4u);
+}
+
 // Of the rewritten graph: by other code than that of any search.
 std::int64_t peak_of_runs(const Graph& graph, const Reruns& reruns, const Runs& runs) {
   std::vector<OpId> steps;
@@ -128,6 +138,24 @@ TEST(Moves, PutBackBeforeAnEarlyOp) {
   for (Position op = 1; op < kEarly - 1; ++op) moves.remove(reruns.unit[op], last);
   EXPECT_EQ(moves.runs(), runs);
   EXPECT_EQ(moves.peak(), Evaluation(reruns).of(runs).peak);
+}
+
+// All early ops run again before the last op, in an order that leaves no room where the next one belongs: moments are
+// spread out again and again, and divided anew when there are too few.
+TEST(Moves, ManyBeforeOneOp) {
+  constexpr std::size_t kEarly = 120;
+  std::vector<Maker> makers = {{128}};
+  for (std::size_t i = 1; i < kEarly; ++i) makers.push_back({128, {i - 1}});
+  for (std::size_t i = kEarly; i-- > 0;) makers.push_back({8, {i, makers.size() - 1}});
+  const Graph graph = graph_of(makers);
+  const Reruns reruns = to_reruns(graph, first_to_last(graph.num_ops()));
+  const auto last = static_cast<Position>(reruns.num_ops() - 1);
+  Moves moves(reruns, each_once(reruns));
+  for (Position op = kEarly - 1; op-- > 0;) {
+    moves.add(reruns.unit[op], last);
+    ASSERT_EQ(moves.peak(), peak_of_runs(graph, reruns, moves.runs())) << "op " << op;
+  }
+  EXPECT_EQ(moves.runs().size(), reruns.num_ops() + kEarly - 1);
 }
 
 // Moves from a state in the middle of the front: add or remove one unit, read the peak, and take it back.
