@@ -19,6 +19,9 @@ using Choice = std::vector<Fate>;  // by item; only candidates may be dropped
 // made again too.
 Choice keep_all(const Reruns& reruns);
 
+// What runs make again late is dropped, and all else as keep_all() has it.
+Choice choice_of(const Reruns& reruns, const Runs& runs);
+
 // Makes the runs of choices.
 class Dropping {
  public:
@@ -28,13 +31,16 @@ class Dropping {
   // from it, stays: the choice is mended. The runs stay valid until the next call.
   const Runs& runs_of(Choice& choice);
 
+  // The same, of the late ops from `begin` to `end` only. Nothing that is dropped is needed before them.
+  const Runs& late_runs_of(Choice& choice, Position begin, Position end);
+
  private:
-  bool make_runs(Choice& choice);
+  bool make_late_runs(Choice& choice, Position begin, Position end);
   bool make_again(Item item, Position slot, Choice& choice);
   bool let_stay(Unit unit, Choice& choice) const;
 
   const Reruns* reruns_;
-  std::vector<bool> there_;  // by item: from now on
+  std::vector<std::uint8_t> there_;  // by item: from now on
   Runs runs_;
 };
 

@@ -12,6 +12,7 @@
 namespace lowtide {
 namespace {
 
+constexpr std::uint32_t kTrunk = 1000;         // of the ops, all but one in so many, and one more
 constexpr std::uint32_t kComparable = 10;      // of the ops, all but one in so many
 constexpr std::int64_t kWorthDropping = 4000;  // a candidate has at least this part of the peak
 
@@ -98,9 +99,9 @@ class Making {
     }
   }
 
-  // Where the most bytes wait for later ops, among the ops that every other one must run before or after: not where
-  // gradients wait for their update. Where there is more than one loss, or a branch to the side, nearly every other
-  // one.
+  // Where the most bytes wait for later ops, among the ops that as good as every other one must run before or after:
+  // not where gradients wait for their update. An op or two to the side must not move it into the middle of a layer.
+  // Where there is more than one loss, or a branch to the side, most others.
   void find_turn() {
     const Dependencies needs = dependencies(graph_);
     const std::vector<std::uint32_t> before = count_relatives(needs, Side::ancestors);
@@ -116,7 +117,7 @@ class Making {
       Position turn = 0;
       std::int64_t waiting = -1;
     };
-    Fullest trunk{most}, nearly{most - most / kComparable};
+    Fullest trunk{most - std::min(most, 1 + most / kTrunk)}, nearly{most - most / kComparable};
     std::int64_t waiting = 0;
     for (Position p = 0; p < made_.num_ops(); ++p) {
       for (const Item item : made_.makes[p]) waiting += users_left[item] > 0 ? made_.size[item] : 0;
@@ -236,48 +237,24 @@ Runs each_once(const Reruns& reruns) {
   return runs;
 }
 
+void LiveItems::begin_behind_all() {
+  begin([&](Item item) { return reruns_->kept[item]; });
+}
+
 template <typename Visit>
 Outcome Evaluation::follow(const Runs& runs, std::int64_t target, const Visit& visit) {
-  const Reruns& r = *reruns_;
   Outcome outcome;
-  std::int64_t live = 0;
-  for (Item item = 0; item < r.num_items(); ++item) {
-    live_[item] = r.kept[item];
-    if (r.kept[item]) live += r.size[item];
-  }
+  live_.begin_behind_all();
   for (std::size_t i = runs.size(); i-- > 0;) {
     const auto [op, again] = runs[i];
-    const std::span<const Item> makes = r.makes[op];
-    const std::span<const Item> takes = r.takes[op];
     if (again) {
-      const auto is_live = [&](Item item) { return live_[item] != 0; };
-      if (std::ranges::none_of(makes, is_live) && std::ranges::none_of(r.changes[op], is_live)) {
+      if (!live_.wants(op)) {
         visit(i, std::int64_t{-1});
         continue;
       }
-      outcome.cost += r.cost[op];
+      outcome.cost += reruns_->cost[op];
     }
-    std::int64_t held = live + r.workspace[op];
-    std::int64_t placed = -1;
-    for (const ItemReuse& reuse : r.reuses[op]) {
-      if (live_[reuse.from] != 0 || placed == reuse.to) continue;
-      placed = reuse.to;
-      held -= r.size[reuse.to];
-    }
-    for (const Item item : makes) {
-      if (live_[item] != 0) {
-        live -= r.size[item];
-        live_[item] = 0;
-      } else {
-        held += r.size[item];
-      }
-    }
-    for (const Item item : takes) {
-      if (live_[item] != 0) continue;
-      live_[item] = 1;
-      live += r.size[item];
-      held += r.size[item];
-    }
+    const std::int64_t held = live_.pass(op);
     outcome.peak = std::max(outcome.peak, held);
     if (held > target) outcome.excess += held - target;
     visit(i, held);

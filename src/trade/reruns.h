@@ -11,6 +11,7 @@
 // written together, so that in-place chains are made again as a whole. What is read is always what was made last.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -96,10 +97,72 @@ struct Outcome {
   std::int64_t excess = 0;  // by how much each run holds more than the target, added up
 };
 
+// What is needed behind a run, gone through from the last run to the first.
+class LiveItems {
+ public:
+  explicit LiveItems(const Reruns& reruns) : reruns_(&reruns), live_(reruns.num_items()) {}
+
+  // Behind the last run: what is kept.
+  void begin_behind_all();
+
+  // Behind some other run: `is_live` says for each item whether it is needed there.
+  template <typename IsLive>
+  void begin(const IsLive& is_live) {
+    const std::span<const std::int64_t> size(reruns_->size);
+    for (Item item = 0; item < live_.size(); ++item) live_[item] = is_live(item) ? 1 : 0;
+    bytes_ = 0;
+    for (Item item = 0; item < live_.size(); ++item) bytes_ += live_[item] * size[item];
+  }
+
+  bool operator[](Item item) const { return live_[item] != 0; }
+
+  // Whether another run of the op, right before where this is, makes something that is needed.
+  bool wants(Position op) const;
+
+  // Goes to before a run of the op: the bytes held while it runs.
+  std::int64_t pass(Position op);
+
+ private:
+  const Reruns* reruns_;
+  std::vector<std::uint8_t> live_;
+  std::int64_t bytes_ = 0;
+};
+
+inline bool LiveItems::wants(Position op) const {
+  const auto is_live = [&](Item item) { return live_[item] != 0; };
+  return std::ranges::any_of(reruns_->makes[op], is_live) || std::ranges::any_of(reruns_->changes[op], is_live);
+}
+
+inline std::int64_t LiveItems::pass(Position op) {
+  const Reruns& r = *reruns_;
+  std::int64_t held = bytes_ + r.workspace[op];
+  std::int64_t placed = -1;
+  for (const ItemReuse& reuse : r.reuses[op]) {
+    if (live_[reuse.from] != 0 || placed == reuse.to) continue;
+    placed = reuse.to;
+    held -= r.size[reuse.to];
+  }
+  for (const Item item : r.makes[op]) {
+    if (live_[item] != 0) {
+      bytes_ -= r.size[item];
+      live_[item] = 0;
+    } else {
+      held += r.size[item];
+    }
+  }
+  for (const Item item : r.takes[op]) {
+    if (live_[item] != 0) continue;
+    live_[item] = 1;
+    bytes_ += r.size[item];
+    held += r.size[item];
+  }
+  return held;
+}
+
 // Follows runs from the last to the first, and so knows who is still needed: what runs again for nothing is left out.
 class Evaluation {
  public:
-  explicit Evaluation(const Reruns& reruns) : reruns_(&reruns), live_(reruns.num_items()) {}
+  explicit Evaluation(const Reruns& reruns) : reruns_(&reruns), live_(reruns) {}
 
   // `runs` must have every op once as its first run, in the given order. Linear.
   Outcome of(const Runs& runs, std::int64_t target = std::numeric_limits<std::int64_t>::max());
@@ -112,7 +175,7 @@ class Evaluation {
   Outcome follow(const Runs& runs, std::int64_t target, const Visit& visit);
 
   const Reruns* reruns_;
-  std::vector<std::uint8_t> live_;
+  LiveItems live_;
 };
 
 // Without those that run again for nothing.

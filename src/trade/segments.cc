@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -13,6 +14,8 @@ namespace {
 constexpr std::size_t kAround = 40;   // ops, among which a boundary is a narrowest place
 constexpr std::size_t kTogether = 4;  // segments that an option may span
 constexpr std::size_t kLevels = 600;  // of bytes that stay
+
+constexpr double kGolden = 0.6180339887;  // multiples of it are spread evenly, without their whole parts
 
 // Costs as parts of what the step costs: small numbers, of which several are added at once.
 using Cost = std::int32_t;
@@ -27,6 +30,7 @@ bool is_better(const auto& a, const auto& b) {
 
 SegmentProgram::SegmentProgram(const Reruns& reruns, std::span<const Choice> library, Position least_ops, Work& work)
     : r_(reruns),
+      evaluation_(reruns),
       bounds_(narrow_places(reruns, {least_ops, kAround})),
       last_early_(last_early_uses(reruns)),
       scale_(kWhole / static_cast<double>(std::max<std::int64_t>(reruns.total_cost, 1))) {
@@ -77,38 +81,58 @@ void SegmentProgram::find_options(std::span<const Choice> library, Work& work) {
   }
 }
 
+StepPart SegmentProgram::part_of(std::size_t first, std::size_t last, std::span<const Item> items) const {
+  const auto late = segment_of_late_op_.begin() + r_.turn;
+  const auto comes_at = [&](std::size_t segment) {  // the first late op of it or of one before it
+    const auto found = std::ranges::lower_bound(late, segment_of_late_op_.end(), segment, std::ranges::greater{});
+    return static_cast<Position>(found - segment_of_late_op_.begin());
+  };
+  StepPart part{.early_begin = bounds_[first], .early_end = bounds_[last]};
+  part.from = part.late_begin = comes_at(last - 1);
+  part.until = part.late_end = first > 0 ? comes_at(first - 1) : static_cast<Position>(r_.num_ops());
+  for (const Item item : items) {
+    const Position use = evaluation_.first_late_uses()[item];
+    if (use == r_.num_ops()) continue;
+    part.from = std::min(part.from, use);
+    part.until = std::max(part.until, use + 1);
+  }
+  return part;
+}
+
 std::vector<SegmentProgram::Option> SegmentProgram::options_of(std::size_t first, std::size_t last,
                                                                std::span<const Choice> library, Work& work) {
   std::vector<Item> items;
   for (std::size_t s = first; s < last; ++s) items.insert(items.end(), candidates_[s].begin(), candidates_[s].end());
+  const StepPart part = part_of(first, last, items);
+  const auto crosses = [&](Item item, std::size_t segment) {
+    return segment_of_item_[item] < segment && last_early_[item] >= bounds_[segment] && r_.used_late[item];
+  };
   const Choice kept = keep_all(r_);
-  Evaluation evaluation(r_);
-  Dropping dropping(r_);
-  std::vector<std::int64_t> held;
   std::vector<Option> options;
   std::set<std::vector<Fate>> known;
   std::vector<Fate> fates;
+  // Where all that crosses a boundary inside stays, two shorter options are the same.
+  const auto is_of_shorter = [&](const std::vector<Fate>& wanted) {
+    for (std::size_t s = first + 1; s < last; ++s) {
+      bool stays = true;
+      for (std::size_t i = 0; i < items.size(); ++i) stays &= wanted[i] == Fate::stays || !crosses(items[i], s);
+      if (stays) return true;
+    }
+    return false;
+  };
   for (const Choice& wanted : library) {
     fates.clear();
     for (const Item item : items) {
-      const bool crosses = last < num_segments() && last_early_[item] >= bounds_[last] && r_.used_late[item];
-      fates.push_back(crosses ? Fate::stays : wanted[item]);
+      fates.push_back(last < num_segments() && crosses(item, last) ? Fate::stays : wanted[item]);
     }
-    if (!known.insert(fates).second) continue;
+    if (!known.insert(fates).second || is_of_shorter(fates)) continue;
     Choice choice = kept;
     for (std::size_t i = 0; i < items.size(); ++i) choice[items[i]] = fates[i];
-    const Runs& runs = dropping.runs_of(choice);
-    if (!work.spend(8 * runs.size())) break;
+    if (!work.spend(evaluation_.steps_for(part))) break;
+    const Outcome outcome = evaluation_.of(part, choice);
     Option option;
-    option.cost = evaluation.of(runs, held).cost;
-    Position next = static_cast<Position>(r_.num_ops()) - 1;
-    for (std::size_t i = runs.size(); i-- > 0;) {
-      if (!runs[i].again) next = runs[i].op;
-      const bool own = next < r_.turn ? bounds_[first] <= next && next < bounds_[last]
-                                      : first <= segment_of_late_op_[next] && segment_of_late_op_[next] < last;
-      if (own) option.most = std::max(option.most, held[i]);
-    }
-    option.most = std::max<std::int64_t>(0, option.most - stays_before_[first]);
+    option.cost = outcome.cost;
+    option.most = std::max<std::int64_t>(0, outcome.peak - stays_before_[first]);
     option.stays = stays_before_[last] - stays_before_[first];
     for (const Item item : items) {
       const bool stays = choice[item] == Fate::stays;
@@ -138,10 +162,12 @@ std::optional<Choice> SegmentProgram::cheapest_within(std::int64_t budget, Work&
   std::vector<std::uint32_t> last(least.size());  // the step that leads there
   least[0] = 0;
   for (std::size_t s = 0; s < num_segments(); ++s) {
+    // Up or down from segment to segment, so that the errors of layers that are alike cancel out.
+    const double turns = kGolden * static_cast<double>(s);
+    const double rounding = turns - std::floor(turns);
     for (std::size_t together = 0; together < options_[s].size(); ++together) {
       for (const Option& option : options_[s][together]) {
-        // Rounded so that errors of many segments cancel out.
-        const auto more = static_cast<std::int64_t>(static_cast<double>(option.stays) / unit + 0.65);
+        const auto more = static_cast<std::int64_t>(static_cast<double>(option.stays) / unit + rounding);
         const auto levels = static_cast<std::size_t>(std::max<std::int64_t>(more, 0));
         if (option.most > budget || levels >= width) continue;
         const auto room = static_cast<std::size_t>(static_cast<double>(budget - option.most) / unit);

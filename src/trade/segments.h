@@ -19,6 +19,7 @@
 
 #include "lowtide/limit.h"
 #include "trade/drops.h"
+#include "trade/part_evaluation.h"
 
 namespace lowtide {
 
@@ -42,10 +43,12 @@ class SegmentProgram {
   };
 
   void find_segments();
+  StepPart part_of(std::size_t first, std::size_t last, std::span<const Item> items) const;
   void find_options(std::span<const Choice> library, Work& work);
   std::vector<Option> options_of(std::size_t first, std::size_t last, std::span<const Choice> library, Work& work);
 
   const Reruns& r_;
+  PartEvaluation evaluation_;
   std::vector<Position> bounds_;                   // from 0 to the turn
   std::vector<std::uint32_t> segment_of_item_;     // by item made early
   std::vector<std::uint32_t> segment_of_late_op_;  // by position, from the turn on

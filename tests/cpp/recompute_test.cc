@@ -51,6 +51,16 @@ TEST(Reruns, Chain) {
   EXPECT_EQ(text(dropping.runs_of(choice)), "0 1 2 3 1' 4 5");
   choice[0] = Fate::dropped;
   EXPECT_EQ(text(dropping.runs_of(choice)), "0 1 2 3 0' 1' 4 5");
+  EXPECT_EQ(choice_of(reruns, dropping.runs_of(choice)), choice);
+  EXPECT_EQ(choice_of(reruns, each_once(reruns)), keep_all(reruns));
+}
+
+// Op 2 stands aside from all between 1 and 8. So the most bytes wait behind 4, which has one op to its side, and not
+// behind 1, which has none: 100 + 60 + 1 + 50 + 10 against 100 + 60.
+TEST(Reruns, AnOpToTheSideDoesNotMoveTheTurn) {
+  const Graph graph = graph_of(std::vector<Maker>{
+      {100}, {60, {0}}, {1, {1}}, {50, {1}}, {10, {3}}, {10, {3, 4}}, {10, {1, 5}}, {10, {0, 6}}, {1, {2, 7}}});
+  EXPECT_EQ(to_reruns(graph, first_to_last(9)).turn, 5u);
 }
 
 // The picture of recompute.h.
