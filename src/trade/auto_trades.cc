@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -25,8 +25,9 @@ constexpr Position kGrains[] = {4, 8, kCoarsest};  // ops between two boundaries
 constexpr std::size_t kFineOps = 4000;             // with more of them, the coarsest grain has to do
 constexpr int kLadder = 48;  // peaks for which the segments are asked, from what the order needs down to nothing
 constexpr int kHalvings = 5;
-constexpr std::size_t kLibrary = 120;  // choices of the front that the segments may take from
+constexpr std::size_t kLibrary = 120;  // choices of the trades that the segments may take from
 constexpr std::uint64_t kFillings = 2;
+constexpr std::uint64_t kRecombinations = 3;
 
 class Search {
  public:
@@ -35,23 +36,26 @@ class Search {
         r_(reruns),
         work_(work),
         explorer_(reruns, front_, work),
+        mixes_(reruns, explorer_, work),
         library_(choices_by_price(reruns, work)) {}
 
   Trades run() && {
     ask_others();
     for (Choice choice : library_) explorer_.explore(choice);
     ask_segments(library_);
-    explore_between(r_, front_, explorer_);
-    ask_segments(some_of_front());
-    explore_between(r_, front_, explorer_);
-    explore_between(r_, front_, explorer_);
-    Dropping dropping(r_);
-    for (const FrontPoint& point : front_.points()) {
-      Choice choice = point.choice;
-      trades_.push_back({point.cost, point.peak, needed_runs(r_, dropping.runs_of(choice))});
-    }
-    trades_ = best_of(std::move(trades_));
+    mixes_.explore(front_);
+    take_front();
     for (std::uint64_t seed = 0; seed < kFillings; ++seed) fill_up(r_, trades_, seed, work_);
+    // What polishing finds in one place of one trade and in another place of another, the segments put together.
+    for (std::uint64_t left = kRecombinations; left > 0; --left) {
+      with_part(work_, work_.left() / (left + 1), [&](Work& part) {
+        polish_where_open(bound_, r_, trades_, part);
+        return Done{};
+      });
+      ask_segments(some_of_trades());
+      mixes_.explore(front_);
+      take_front();
+    }
     polish_where_open(bound_, r_, trades_, work_);
     for (std::size_t i = kCostShares.size(); i-- > 0;) {
       thin_out(r_, trades_, limit_of(kCostShares[i]), i > 0 ? limit_of(kCostShares[i - 1]) : 0, work_);
@@ -66,12 +70,14 @@ class Search {
   void ask_others() {
     const auto ask = [&](auto planner, std::uint64_t part) {
       Trades found = with_part(work_, work_.left() / part, [&](Work& work) { return planner(bound_, r_, work); });
-      trades_.insert(trades_.end(), std::move_iterator(found.begin()), std::move_iterator(found.end()));
+      for (Trade& trade : found) {
+        if (!is_reached(trades_, trade.cost, trade.peak)) add_point(trades_, std::move(trade));
+      }
     };
     ask(chen_trades, 10);
     ask(rotor_trades, 10);
-    ask(dtr_trades, 5);
-    ask(greedy_trades, 5);
+    ask(dtr_trades, 10);
+    if (least_greedy_steps(r_) <= work_.left() / 5) ask(greedy_trades, 5);
   }
 
   void ask_segments(std::span<const Choice> library) {
@@ -98,10 +104,25 @@ class Search {
     }
   }
 
-  std::vector<Choice> some_of_front() const {
-    const std::vector<FrontPoint>& points = front_.points();
+  // Adds to the trades what is on the front.
+  void take_front() {
+    Dropping dropping(r_);
+    for (const FrontPoint& point : front_.points()) {
+      if (is_reached(trades_, point.cost, point.peak)) continue;
+      Choice choice = point.choice;
+      add_point(trades_, {point.cost, point.peak, needed_runs(r_, dropping.runs_of(choice))});
+    }
+  }
+
+  std::vector<Choice> some_of_trades() const {
     std::vector<Choice> choices;
-    for (std::size_t i = 0; i < points.size(); i += 1 + points.size() / kLibrary) choices.push_back(points[i].choice);
+    for (std::size_t i = 0; i < trades_.size(); i += 1 + trades_.size() / kLibrary) {
+      choices.push_back(choice_of(r_, trades_[i].runs));
+    }
+    for (const double share : kCostShares) {
+      const Trade* lowest = lowest_within(trades_, limit_of(share));
+      if (lowest != nullptr) choices.push_back(choice_of(r_, lowest->runs));
+    }
     return choices;
   }
 
@@ -110,6 +131,7 @@ class Search {
   Work& work_;
   Front front_;
   Explorer explorer_;
+  Mixes mixes_;
   std::vector<Choice> library_;
   Trades trades_;
 };

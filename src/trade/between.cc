@@ -1,6 +1,8 @@
 #include "trade/between.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -8,6 +10,8 @@ namespace lowtide {
 namespace {
 
 constexpr std::int64_t kDense = 2000;  // of the peak: points that are closer need nothing between them
+
+constexpr std::uint64_t kPart = 4;  // of the work, one part in so many
 
 class Between {
  public:
@@ -54,9 +58,18 @@ class Between {
 
 }  // namespace
 
-void explore_between(const Reruns& reruns, const Front& front, Explorer& explorer) {
+void Mixes::explore(const Front& front) {
   const std::vector<FrontPoint> points = front.points();
-  for (std::size_t i = 1; i < points.size(); ++i) Between(reruns, points[i - 1], points[i], explorer).explore();
+  std::vector<std::size_t> lower;  // of two neighbours
+  for (std::size_t i = 1; i < points.size(); ++i) lower.push_back(i);
+  const std::uint64_t rest = work_->left() - work_->left() / kPart;
+  std::ranges::stable_sort(lower, std::ranges::greater{},
+                           [&](std::size_t i) { return points[i - 1].peak - points[i].peak; });
+  for (const std::size_t i : lower) {
+    if (work_->left() <= rest) return;
+    const Pair pair{points[i - 1].cost, points[i - 1].peak, points[i].cost, points[i].peak};
+    if (known_.insert(pair).second) Between(*reruns_, points[i - 1], points[i], *explorer_).explore();
+  }
 }
 
 }  // namespace lowtide

@@ -11,7 +11,7 @@
 namespace lowtide {
 namespace {
 
-constexpr int kTargets = 32;
+constexpr std::uint64_t kTargets = 32;
 constexpr std::uint64_t kDropStepsARun = 16;
 
 class Greedy {
@@ -73,12 +73,17 @@ class Greedy {
 
 }  // namespace
 
+std::uint64_t least_greedy_steps(const Reruns& reruns) {
+  return kTargets * kDropStepsARun * reruns.num_ops() * reruns.candidates.size();
+}
+
 Trades greedy_trades(const TradeBound&, const Reruns& reruns, Work& work) {
   Dropping dropping(reruns);
   Collected collected(reruns, work);
-  for (int i = 1; i <= kTargets; ++i) {
-    const std::int64_t target = reruns.peak - i * (reruns.peak / kTargets);
-    Choice choice = with_part(work, work.left() / static_cast<std::uint64_t>(kTargets + 2 - i),
+  for (std::uint64_t i = 1; i <= kTargets; ++i) {
+    const std::int64_t target =
+        reruns.peak - static_cast<std::int64_t>(i) * (reruns.peak / static_cast<std::int64_t>(kTargets));
+    Choice choice = with_part(work, work.left() / (kTargets + 2 - i),
                               [&](Work& part) { return Greedy(reruns, target, part).run(); });
     if (!collected.add(dropping.runs_of(choice))) break;
   }

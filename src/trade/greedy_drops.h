@@ -10,6 +10,9 @@
 
 namespace lowtide {
 
+// With less work no target is come near: nothing is dropped before the gain of every drop is known.
+std::uint64_t least_greedy_steps(const Reruns& reruns);
+
 Trades greedy_trades(const TradeBound& bound, const Reruns& reruns, Work& work);
 
 }  // namespace lowtide

@@ -14,7 +14,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kStepsAMove = 2500;
+constexpr std::uint64_t kStepsAMove = 1300;
 constexpr std::uint64_t kStepsAnOp = 100;       // to set up, or to write down the runs
 constexpr std::uint64_t kStepsACandidate = 60;  // to see what frees something
 constexpr std::int64_t kTooClose = 20'000;      // of the peak: states that differ by less are not worth keeping both

@@ -67,7 +67,7 @@ std::span<const RecomputeAlgorithm> recompute_algorithms() {
 std::uint64_t trade_steps(std::size_t num_ops) {
   constexpr std::uint64_t kLeast = 50'000'000;
   constexpr std::uint64_t kAnOp = 1'000'000;
-  constexpr std::uint64_t kMost = 4'000'000'000;
+  constexpr std::uint64_t kMost = 3'000'000'000;
   return std::clamp(kAnOp * num_ops, kLeast, kMost);
 }
 

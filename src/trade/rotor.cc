@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kStages = 120;  // at most
 constexpr std::size_t kSlots = 400;
 constexpr std::size_t kLimits = 32;
+constexpr std::size_t kStepsAWay = 2;  // and slot
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 4;
 
 // The stages in the terms of the program: costs, and bytes.
@@ -127,11 +128,10 @@ class ChainProgram {
 
   // False if the work does not suffice.
   bool solve(Work& work) {
+    const std::size_t ways = n_ * (n_ + 1) * (n_ + 2) / 6;  // of all parts of the chain together
+    if (!work.spend(kStepsAWay * ways * kSlots)) return false;
     for (std::size_t length = 1; length <= n_; ++length) {
-      for (std::size_t s = 0; s + length <= n_; ++s) {
-        if (!work.spend(length * kSlots)) return false;
-        solve(s, s + length - 1);
-      }
+      for (std::size_t s = 0; s + length <= n_; ++s) solve(s, s + length - 1);
     }
     return true;
   }
