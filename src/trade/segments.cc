@@ -172,7 +172,7 @@ std::optional<Choice> SegmentProgram::cheapest_within(std::int64_t budget, Work&
         if (option.most > budget || levels >= width) continue;
         const auto room = static_cast<std::size_t>(static_cast<double>(budget - option.most) / unit);
         const std::size_t count = std::min(room + 1, width - levels);
-        if (!work.spend(count / 8 + 8)) return std::nullopt;
+        if (!work.spend(count / 3 + 16)) return std::nullopt;
         const auto cost = static_cast<Cost>(static_cast<double>(option.cost) * scale_);
         const auto number = static_cast<std::uint32_t>(steps.size());
         steps.push_back({&option, s, s + together + 1, levels});
