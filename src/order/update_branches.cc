@@ -73,6 +73,28 @@ std::int64_t gradient_of(const Graph& graph, const std::vector<bool>& in_update,
   return bytes;
 }
 
+std::vector<std::size_t> steps_of(const Tasks& tasks, std::span<const OpId> order) {
+  std::vector<std::size_t> step(tasks.count());
+  for (std::size_t i = 0; i < order.size(); ++i) step[order[i].index()] = i;
+  return step;
+}
+
+// Of those that can run, always the one with the lowest rank.
+template <typename RankOf>
+Order ordered_by(const Tasks& tasks, const RankOf& rank_of) {
+  Progress progress(tasks, Direction::forwards);
+  std::set<std::pair<decltype(rank_of(Task())), Task>> ready;
+  const auto add = [&](Task task) { ready.emplace(rank_of(task), task); };
+  for (const Task task : progress.ready()) add(task);
+  while (!ready.empty()) {
+    const Task task = ready.begin()->second;
+    ready.erase(ready.begin());
+    progress.run(task);
+    for (const Task other : progress.made_ready()) add(other);
+  }
+  return progress.order();
+}
+
 }  // namespace
 
 UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
@@ -120,19 +142,20 @@ UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
 
 Order early_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {
   const std::vector<bool> in_update = find_updates(graph, tasks);
-  std::vector<std::size_t> step_of(tasks.count());
-  for (std::size_t step = 0; step < order.size(); ++step) step_of[order[step].index()] = step;
-  Progress progress(tasks, Direction::forwards);
-  std::set<std::tuple<bool, std::size_t, Task>> ready;
-  const auto add = [&](Task task) { ready.emplace(!in_update[task], step_of[task], task); };
-  for (const Task task : progress.ready()) add(task);
-  while (!ready.empty()) {
-    const Task task = std::get<Task>(*ready.begin());
-    ready.erase(ready.begin());
-    progress.run(task);
-    for (const Task other : progress.made_ready()) add(other);
+  const std::vector<std::size_t> step = steps_of(tasks, order);
+  return ordered_by(tasks, [&](Task task) { return std::pair(!in_update[task], step[task]); });
+}
+
+Order late_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {
+  const UpdateBranches found = update_branches(graph, tasks);
+  const std::vector<std::size_t> step = steps_of(tasks, order);
+  std::vector<std::size_t> begin(tasks.count());  // by task of an update: the first step of its branch
+  for (std::size_t branch = 0; branch < found.branches.size(); ++branch) {
+    std::size_t first = tasks.count();
+    for (const Task task : found.branches[branch]) first = std::min(first, step[task]);
+    for (const Task task : found.branches[branch]) begin[task] = first;
   }
-  return progress.order();
+  return ordered_by(tasks, [&](Task task) { return std::tuple(bool{found.in_update[task]}, begin[task], step[task]); });
 }
 
 }  // namespace lowtide

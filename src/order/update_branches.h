@@ -35,4 +35,7 @@ UpdateBranches update_branches(const Graph& graph, const Tasks& tasks);
 // The given order, with each task of an update as soon as it can run.
 Order early_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order);
 
+// The given order, with the updates behind all others, one branch after another.
+Order late_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order);
+
 }  // namespace lowtide

@@ -246,14 +246,15 @@ class SwappedTrades {
     for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) step_time_ += graph.op(id).cost;
   }
 
-  // How long some take with swaps: first evenly, then around those that are the fastest.
-  Status look_at(std::span<const TradedOrder> trades) {
+  // How long some take with swaps: first evenly, then around those that are the fastest. Updates run where the trade
+  // has them; or at the end, where they need no room beside activations, but gradients wait.
+  Status look_at(std::span<const TradedOrder> trades, bool late_updates) {
     const std::size_t last = trades.size() - 1;
     const std::size_t count = std::min(kFirst, trades.size());
     std::map<std::size_t, std::optional<Nanos>> times;  // none: not within the memory, or not fast enough
     const auto look = [&](std::size_t i) -> Status {
       if (times.contains(i)) return Done{};
-      const Result<std::optional<Nanos>> time = time_of(trades[i]);
+      const Result<std::optional<Nanos>> time = time_of(trades[i], late_updates);
       if (!time.ok()) return time.error();
       times[i] = *time;
       return Done{};
@@ -291,15 +292,15 @@ class SwappedTrades {
       ++plans;
       const Result<Rewritten> rewritten = run_again(graph_, candidate.trade->steps);
       if (!rewritten.ok()) return rewritten.error();
-      const std::size_t steps = rewritten->graph.num_ops();
-      const Result<Swapping> swapping = Swapping::begin(rewritten->graph, first_to_last(steps), *options_.swap);
+      const Graph& expanded = rewritten->graph;
+      const Result<Swapping> swapping = begin(expanded, candidate.late_updates);
       if (!swapping.ok()) return swapping.error();
       Result<std::optional<Plan>> made = swapping->plan(candidate.trade->from, memory_, options_, limits_);
       if (!made.ok()) return made.error();
       // Its layout may have asked for more room, and so for more time.
       if (!*made || (to_beat_ && (*made)->time >= *to_beat_)) continue;
       to_beat_ = (*made)->time;
-      if (steps > graph_.num_ops()) (*made)->provenance.recompute = options_.recompute;
+      if (expanded.num_ops() > graph_.num_ops()) (*made)->provenance.recompute = options_.recompute;
       best = Draft{plan_of_original(graph_, *rewritten, **made), {}};
     }
     return best;
@@ -314,20 +315,26 @@ class SwappedTrades {
   struct Candidate {
     Nanos time;
     const TradedOrder* trade;
+    bool late_updates;
   };
 
-  Result<std::optional<Nanos>> time_of(const TradedOrder& trade) {
+  Result<Swapping> begin(const Graph& expanded, bool late_updates) const {
+    Order order = first_to_last(expanded.num_ops());
+    if (late_updates) order = late_updates_order(expanded, to_tasks(expanded), order);
+    return Swapping::begin(expanded, std::move(order), *options_.swap);
+  }
+
+  Result<std::optional<Nanos>> time_of(const TradedOrder& trade, bool late_updates) {
     const Nanos alone = step_time_ + Nanos(static_cast<std::uint64_t>(trade.cost));
     if (step_time_ > Nanos(0) && to_beat_ && alone >= *to_beat_) return std::optional<Nanos>();
     if (limits_.stopped()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
     const Result<Rewritten> rewritten = run_again(graph_, trade.steps);
     if (!rewritten.ok()) return rewritten.error();
-    const std::size_t steps = rewritten->graph.num_ops();
-    const Result<Swapping> swapping = Swapping::begin(rewritten->graph, first_to_last(steps), *options_.swap);
+    const Result<Swapping> swapping = begin(rewritten->graph, late_updates);
     if (!swapping.ok()) return swapping.error();
     const std::optional<Timetable> table = swapping->timetable(memory_);
     if (!table) return std::optional<Nanos>();
-    candidates_.push_back({table->time, &trade});
+    candidates_.push_back({table->time, &trade, late_updates});
     return std::optional(table->time);
   }
 
@@ -379,7 +386,9 @@ Result<Draft> fastest_with_swaps(const Graph& graph, Draft once, const PlanOptio
   std::optional<Nanos> to_beat;
   if (without.plan.resident + without.plan.arena <= memory) to_beat = without.plan.time;
   SwappedTrades swapped(graph, options, limits, memory, to_beat);
-  if (Status status = swapped.look_at(trades); !status.ok()) return status.error();
+  for (const bool late_updates : {false, true}) {
+    if (Status status = swapped.look_at(trades, late_updates); !status.ok()) return status.error();
+  }
   Result<std::optional<Draft>> fastest = swapped.fastest();
   if (!fastest.ok()) return fastest.error();
   if (*fastest) return **std::move(fastest);

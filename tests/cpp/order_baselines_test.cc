@@ -2,6 +2,7 @@
 #include <random>
 #include <string>
 
+#include "expect_order.h"
 #include "gmock/gmock.h"
 #include "graph/dependencies.h"
 #include "gtest/gtest.h"
@@ -113,6 +114,27 @@ TEST(OrderBaselines, UpdatesAreTheirBranches) {
 
 TEST(OrderBaselines, UpdatesAsSoonAsTheyCanRun) {
   EXPECT_THAT(ops_by("early_updates", TwoWeights().build()), ElementsAre(5, 0, 1, 2, 9, 10, 3, 11, 4, 6, 7, 8));
+}
+
+// From an order in which updates come early, as branches come there.
+TEST(OrderBaselines, UpdatesBehindAllOthers) {
+  const Graph graph = TwoWeights().build();
+  const Tasks tasks = to_tasks(graph);
+  std::vector<std::size_t> ops;
+  for (const OpId op : late_updates_order(graph, tasks, order_by("early_updates", graph))) ops.push_back(op.index());
+  EXPECT_THAT(ops, ElementsAre(0, 1, 2, 3, 4, 5, 9, 10, 11, 6, 7, 8));
+}
+
+TEST(OrderBaselines, LateUpdatesAreAnOrder) {
+  for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
+    std::mt19937_64 random(seed);
+    const Graph graph = random_graph(random);
+    const Tasks tasks = to_tasks(graph);
+    const Order late = late_updates_order(graph, tasks, random_order(graph, random));
+    expect_order(tasks, late, std::to_string(seed));
+    const std::vector<bool> in_update = update_branches(graph, tasks).in_update;
+    EXPECT_TRUE(std::ranges::is_partitioned(late, [&](OpId op) { return !in_update[op.index()]; })) << seed;
+  }
 }
 
 // One branch for each parameter and one for the counter of steps, and all of them behind the backward pass.
