@@ -120,6 +120,10 @@ class Program::Places : public SwapPlaces {
     }
     return static_cast<std::byte*>(owner.storage.mutable_data()) + owner.first_byte;
   }
+  bool is_whole_storage(int buffer) override {
+    const Buffer& owner = at_index(program_.buffers_, buffer);
+    return owner.first_byte == 0 && static_cast<std::int64_t>(owner.storage.nbytes()) == owner.bytes;
+  }
   std::int64_t slot(int buffer) override {
     return program_.swaps_->first_slot() + at_index(program_.buffers_, buffer).offset;
   }
@@ -130,15 +134,18 @@ class Program::Places : public SwapPlaces {
     if (owner.kind != BufferKind::bound) return;  // it was not given to anybody yet
     c10::DataPtr memory = c10::GetAllocator(owner.device->where().type())->allocate(owner.storage.nbytes());
     program_.swaps_->tier().copy(memory.get(), content, owner.bytes);
-    owner.storage.set_data_ptr_noswap(std::move(memory));
+    c10::DataPtr home = owner.storage.set_data_ptr(std::move(memory));
+    static_cast<void>(home.release_context());  // an array of NumPy may still show it
   }
 
  private:
   void give(int buffer, c10::DataPtr memory) {
-    const auto bytes = static_cast<std::size_t>(at_index(program_.buffers_, buffer).bytes);
+    const Buffer& owner = at_index(program_.buffers_, buffer);
+    const auto bytes = static_cast<std::size_t>(owner.bytes);
+    c10::Allocator* allocator = c10::GetAllocator(owner.device->where().type());
     program_.point_at(buffer,
-                      c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), nullptr,
-                                   /*resizable=*/false),
+                      c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), allocator,
+                                   /*resizable=*/true),
                       0);
   }
 

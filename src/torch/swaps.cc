@@ -71,12 +71,18 @@ void Swaps::before(int call, SwapPlaces& places) {
   }
 }
 
+// A transfer goes on to the end of a page: of a part of a storage it would move what is beside it.
+std::optional<std::int64_t> Swaps::home_slot(int buffer, SwapPlaces& places) const {
+  const std::byte* home = places.home(buffer);
+  return places.is_whole_storage(buffer) ? tier_->slot_of(home) : std::nullopt;
+}
+
 void Swaps::begin(Moving& moving, SwapPlaces& places) {
   const auto& [from, to, issue, wait, stores] = moving.transfer;
   std::byte* memory = stores ? places.in_memory(from) : places.to_load(to);
   const int there = stores ? to : from;
   std::byte* home = places.home(there);
-  const std::optional<std::int64_t> slot = home == nullptr ? places.slot(there) : tier_->slot_of(home);
+  const std::optional<std::int64_t> slot = home == nullptr ? places.slot(there) : home_slot(there, places);
   if (!slot) {  // the caller has put other memory there
     tier_->copy(stores ? home : memory, stores ? memory : home, places.bytes(there));
     if (stores && home_of(from) >= 0) at_index(dirty_, from) = false;
@@ -123,7 +129,7 @@ void Swaps::settle(SwapPlaces& places) {
     const int home = homes_[b];
     const std::byte* memory = places.in_memory(static_cast<int>(b));
     const bool stored = keep([&] {
-      const std::optional<std::int64_t> slot = tier_->slot_of(places.home(home));
+      const std::optional<std::int64_t> slot = home_slot(home, places);
       if (slot) tier_->wait(tier_->store(memory, *slot, places.bytes(home)));
       if (!slot) tier_->copy(places.home(home), memory, places.bytes(home));
     });

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "slow_tier.h"
@@ -34,6 +35,7 @@ class SwapPlaces {
   virtual std::byte* to_load(int buffer) = 0;                         // the same, where nobody else is
   virtual bool is_planned_place(int buffer) = 0;                      // and not elsewhere
   virtual std::byte* home(int buffer) = 0;                            // null for a slot
+  virtual bool is_whole_storage(int buffer) = 0;                      // at home
   virtual std::int64_t slot(int buffer) = 0;                          // of one that has no home
   virtual std::int64_t bytes(int buffer) = 0;                         // to be moved
   virtual void bring_home(int buffer, const std::byte* content) = 0;  // to ordinary memory, when the tier fails
@@ -80,6 +82,7 @@ class Swaps {
   };
 
   void begin(Moving& moving, SwapPlaces& places);
+  std::optional<std::int64_t> home_slot(int buffer, SwapPlaces& places) const;
   void end(Moving& moving);
   int home_of(int buffer) const;
 

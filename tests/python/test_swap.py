@@ -326,6 +326,31 @@ def test_who_has_an_address_keeps_it(folder):
     check_equal(eager, planned)
 
 
+@pytest.mark.parametrize("begin", [0, 3])
+def test_a_weight_that_becomes_a_part_of_what_is_away(begin, folder):
+    """What is beside it in that storage stays as it is."""
+    eager, planned = pair_of(
+        torch.nn.Sequential(*[torch.nn.Linear(168, 168) for _ in range(5)]), "adam", mlp_step,
+        memory_budget=0.6, swap=folder, link=LINK,
+    )  # fmt: skip
+    wholes = []
+    for index in range(4):
+        expected, got = run_both(eager, planned, index, {"x": torch.ones(8, 168)})
+        assert same(expected, got)
+        assert all((whole[begin + 168 * 168 :] == 7).all() for whole in wholes)
+        if index != 1:
+            continue
+        for side in (eager, planned):
+            for layer in side.model:
+                whole = torch.full((begin + 2 * 168 * 168,), 7.0)
+                whole[begin : begin + 168 * 168] = layer.weight.detach().flatten()
+                if side is planned:
+                    lowtide.put_away([whole], folder)
+                layer.weight.data = whole[begin : begin + 168 * 168].view(168, 168)
+                wholes.append(whole)
+    check_equal(eager, planned)
+
+
 def test_what_does_not_fit(tmp_path):
     """A tenth of GPT-2 XL and its state, built layer by layer, within two budgets: the same numbers."""
     small, large = [swap_bench.train(swap_bench.TENTH, budget, str(tmp_path)) for budget in swap_bench.TENTH["budgets"]]
