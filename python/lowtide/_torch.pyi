@@ -197,8 +197,20 @@ def put_away(tensor: torch.Tensor, tier: SlowTier) -> None:
 def bring_back(tensor: torch.Tensor, tier: SlowTier) -> None:
     """Give the tensor's storage ordinary memory, if its home is in the tier; what is loaded is verified."""
 
-def has_own_storage(tensor: torch.Tensor) -> bool:
-    """Whether nobody but the tensor itself and programs refers to its storage."""
+def has_own_memory(tensor: torch.Tensor) -> bool:
+    """Whether its memory is its storage's own, and not lent to it."""
+
+def was_shown_as_array(tensor: torch.Tensor) -> bool:
+    """Whether an array of NumPy has ever shown its memory."""
+
+def storage_uses(tensor: torch.Tensor) -> int:
+    """How many tensors refer to its storage, but for those of programs."""
+
+def count_tensors(tensors: Sequence[torch.Tensor], objects: Sequence[object]) -> list[int]:
+    """How many of the objects are tensors with the storage of each of these, and certainly held by Python alone."""
+
+def is_in(tensor: torch.Tensor, tier: SlowTier) -> bool:
+    """Whether the tensor's memory is in this tier."""
 
 def is_away(tensor: torch.Tensor) -> bool:
     """Whether the tensor's memory is in a tier."""

@@ -2,10 +2,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,6 +45,24 @@ std::vector<c10::IValue> read_numbers(const py::list& list) {
     }
   }
   return numbers;
+}
+
+// How many of the objects are tensors with the storage of each of these, leaves of autograd or held by Python alone:
+// another may be held by who has its address (DLPack).
+std::vector<std::size_t> count_tensors(const std::vector<at::Tensor>& tensors, const py::list& objects) {
+  auto* tensor_class = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  std::map<const c10::StorageImpl*, std::size_t> counts;
+  for (const py::handle object : objects) {
+    if (PyType_IsSubtype(Py_TYPE(object.ptr()), tensor_class) == 0) continue;
+    const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    const bool is_leaf = tensor.requires_grad() && tensor.is_leaf();
+    if (is_leaf || tensor.use_count() == 1) ++counts[tensor.storage().unsafeGetStorageImpl()];
+  }
+  std::vector<std::size_t> found;
+  found.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) found.push_back(counts[tensor.storage().unsafeGetStorageImpl()]);
+  return found;
 }
 
 BufferKind read_kind(const std::string& kind) {
@@ -191,8 +211,14 @@ PYBIND11_MODULE(_torch, module) {
         bring_back(tensor, *tier);
       },
       py::arg("tensor"), py::arg("tier"));
-  module.def("has_own_storage", &has_own_storage, py::arg("tensor"));
+  module.def("has_own_memory", &has_own_memory, py::arg("tensor"));
+  module.def("was_shown_as_array", &was_shown_as_array, py::arg("tensor"));
+  module.def("storage_uses", &storage_uses, py::arg("tensor"));
+  module.def("count_tensors", &count_tensors, py::arg("tensors"), py::arg("objects"));
   module.def("is_away", &is_away, py::arg("tensor"));
+  module.def(
+      "is_in", [](const at::Tensor& tensor, const std::shared_ptr<SlowTier>& tier) { return is_in(tensor, *tier); },
+      py::arg("tensor"), py::arg("tier"));
 
   py::class_<OpenMeter>(module, "Meter")
       .def(py::init<const c10::Device&>(), py::arg("device") = c10::Device(c10::kCPU))

@@ -13,10 +13,18 @@
 
 namespace lowtide::torch_runtime {
 
-bool has_own_storage(const at::Tensor& tensor) {
+bool has_own_memory(const at::Tensor& tensor) {
+  return tensor.storage().allocator() != nullptr;
+}
+
+std::size_t storage_uses(const at::Tensor& tensor) {
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   const std::size_t by_python = storage->pyobj_slot()->load_pyobj() == nullptr ? 0 : 1;
-  return tensor.storage().use_count() <= 1 + by_python + Program::uses_of(storage);
+  return tensor.storage().use_count() - by_python - Program::uses_of(storage);
+}
+
+bool was_shown_as_array(const at::Tensor& tensor) {
+  return !tensor.storage().resizable();  // tensor_to_numpy() marks it so
 }
 
 void put_away(const at::Tensor& tensor, SlowTier& tier) {
@@ -49,6 +57,10 @@ bool is_away(const at::Tensor& tensor) {
   Device* device = find_device(tensor.device());
   const std::shared_ptr<SlowTier> tier = device == nullptr ? nullptr : device->host_tier();
   return tier != nullptr && tier->slot_of(address).has_value();
+}
+
+bool is_in(const at::Tensor& tensor, const SlowTier& tier) {
+  return tier.slot_of(tensor.storage().data()).has_value();
 }
 
 }  // namespace lowtide::torch_runtime

@@ -326,6 +326,85 @@ def test_who_has_an_address_keeps_it(folder):
     check_equal(eager, planned)
 
 
+def arrays_of(side):
+    return [parameter.detach().numpy() for parameter in side.model.parameters()]
+
+
+def borrowed(side):
+    return [torch.from_dlpack(parameter.detach()) for parameter in side.model.parameters()]
+
+
+@pytest.mark.parametrize("show", [arrays_of, borrowed])
+def test_an_array_of_what_is_away_follows_later_steps(show, folder):
+    """The next step may be planned with another choice of what is away, and gather() would exchange all memory."""
+    eager, planned = mlp_pair(folder)
+    for index, batch in enumerate(mlp_batches(4)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got)
+        if index == 0:
+            shown = [show(side) for side in (eager, planned)]
+        if index == 1:
+            with warnings.catch_warnings(action="ignore"), planned.step.gather():
+                assert all(map(torch.equal, *[map(torch.as_tensor, arrays) for arrays in shown]))
+        assert all(map(torch.equal, *[map(torch.as_tensor, arrays) for arrays in shown])), index
+    check_equal(eager, planned)
+
+
+def test_an_array_made_in_gather_is_never_stale(folder):
+    eager, planned = mlp_pair(folder, memory_budget=0.9)
+    run_both(eager, planned, 0, mlp_batches(1)[0])
+    lowtide.put_away(planned.model, folder)
+    with warnings.catch_warnings(action="ignore"), planned.step.gather():
+        shown = arrays_of(planned)
+    planned.model[0][0].weight.data.fill_(3)
+    assert (shown[0] == 3).all()
+
+
+def test_gather_follows_views_and_says_what_it_leaves(folder):
+    _, planned = mlp_pair(folder, memory_budget=0.9)
+    lowtide.put_away(planned.model, folder)
+    views = planned.model.state_dict()
+    with planned.step.gather():
+        assert not any(map(is_away, planned.model.parameters()))
+    assert all(is_away(value) for value in views.values() if value.dim() == 2)
+    shown = arrays_of(planned)
+    with pytest.warns(RuntimeWarning, match="leaves 6 tensors on the disk"), planned.step.gather():
+        planned.model[0][0].weight.data.fill_(3)
+    assert (shown[0] == 3).all()
+
+
+def test_memory_of_an_array_is_not_exchanged(folder):
+    eager, planned = mlp_pair(folder, memory_budget=0.5)
+    arrays = []
+    for side in (eager, planned):
+        array = side.model[0][0].weight.detach().numpy().copy()
+        side.model[0][0].weight.data = torch.from_numpy(array)
+        arrays.append(array)
+    for index, batch in enumerate(mlp_batches(3)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got)
+    assert (arrays[0] == arrays[1]).all()
+
+
+def test_shared_memory_stays_shared(folder):
+    """From the step on that finds it: within the budget, or refused."""
+    eager, planned = mlp_pair(folder, memory_budget=0.6)
+    for index, batch in enumerate(mlp_batches(4)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got)
+        if index == 1:
+            planned.model[0].share_memory()
+        assert index == 0 or planned.model[0][0].weight.is_shared()
+    check_equal(eager, planned)
+    planned.model.share_memory()
+    _, tight = mlp_pair(folder, memory_budget=0.3)
+    tight.step(mlp_batches(1)[0])
+    tight.model.share_memory()
+    with pytest.raises(lowtide.InfeasibleError) as refused:
+        tight.step(mlp_batches(1)[0])
+    assert any("may hold the memory of 0.0.weight" in note for note in refused.value.__notes__)
+
+
 @pytest.mark.parametrize("begin", [0, 3])
 def test_a_weight_that_becomes_a_part_of_what_is_away(begin, folder):
     """What is beside it in that storage stays as it is."""
@@ -349,6 +428,24 @@ def test_a_weight_that_becomes_a_part_of_what_is_away(begin, folder):
                 layer.weight.data = whole[begin : begin + 168 * 168].view(168, 168)
                 wholes.append(whole)
     check_equal(eager, planned)
+
+
+def test_views_follow(folder):
+    """A view of a weight in a list does not keep the weight in memory, and shows it wherever it is."""
+    eager, planned = mlp_pair(folder)
+    views = [parameter.data[1:] for parameter in planned.model.parameters()]
+    for index, batch in enumerate(mlp_batches(3)):
+        expected, got = run_both(eager, planned, index, batch)
+        assert same(expected, got)
+        assert all(map(torch.equal, views, [parameter[1:] for parameter in eager.model.parameters()]))
+    assert any(map(is_away, planned.model.parameters()))
+    check_equal(eager, planned)
+
+
+def test_put_away_leaves_what_has_no_storage(folder):
+    tensors = [torch.ones(200, 200).to_sparse(), torch.empty(200, 200, device="meta"), torch.ones(200, 200)]
+    lowtide.put_away(tensors, folder)
+    assert is_away(tensors[2]) and torch.equal(tensors[0].to_dense(), tensors[2])
 
 
 def test_what_does_not_fit(tmp_path):

@@ -453,8 +453,10 @@ class CompiledStep:
             yield
             return
         states = [state for o in self._optimizers for state in o.state.values()]
-        own = [*self._model.parameters(), *self._model.buffers(), *(v for state in states for v in state.values())]
-        tensors = [tensor for tensor in own if isinstance(tensor, torch.Tensor)]
+        parameters = list(self._model.parameters())
+        own = [*parameters, *(p.grad for p in parameters), *self._model.buffers()]
+        own += [value for state in states for value in state.values()]
+        tensors = [t for t in own if isinstance(t, torch.Tensor) and t.layout is torch.strided]
         there = sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
         budget = self.stats()["budget_bytes"]
         if budget and there > budget:
@@ -464,7 +466,14 @@ class CompiledStep:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        with _running, self._swap.gathered(tensors):
+        with _running, self._swap.gathered(tensors) as left:
+            if left:
+                warnings.warn(
+                    f"lowtide: gather() leaves {left} tensors on the disk: arrays of NumPy or of another library show "
+                    "their memory; delete these first",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
             yield
 
     def explain_guards(self) -> str:

@@ -20,7 +20,7 @@ from .. import _torch
 from .._base.budgets import read_link
 from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.devices import CPU, numbered, why_not_planned
-from .._step.swapping import LEAST_BYTES, FolderTier, HostTier, Link, SwapTier, is_whole
+from .._step.swapping import LEAST_BYTES, FolderTier, HostTier, Link, SwapTier, is_whole, movable
 
 _MOST_FILE_BYTES = 4096
 _HOST = "host"
@@ -60,9 +60,9 @@ def put_away(tensors: torch.nn.Module | Iterable[torch.Tensor], folder: str | os
     if isinstance(tensors, torch.nn.Module):
         tensors = [*tensors.parameters(), *tensors.buffers()]
     tier = _torch.file_tier(_file_in(folder))
-    for tensor in tensors:
-        if tensor.device.type == "cpu" and tensor.nbytes >= LEAST_BYTES and is_whole(tensor, tensor.nbytes):
-            _torch.put_away(tensor, tier)
+    on_cpu = [t for t in tensors if t.device.type == "cpu" and t.layout is torch.strided and t.nbytes >= LEAST_BYTES]
+    for tensor in movable(tensor for tensor in on_cpu if is_whole(tensor, tensor.nbytes)):
+        _torch.put_away(tensor, tier)
 
 
 def _file_in(folder: str | os.PathLike[str]) -> _torch.TierFile:

@@ -28,7 +28,7 @@ from .._lower.profiles import ProfileCache, step_signature
 from .._optimizer.opaque import OPAQUE_UPDATE, forget_rule, register_rule
 from .._optimizer.template import Number
 from .._optimizer.twin import NotExpressible, OptimizerTwin, TwinRun
-from ..errors import CaptureError, LowtideError, add_note
+from ..errors import CaptureError, InfeasibleError, LowtideError, add_note
 from .before_run import BeforeRun, draws, worth_keeping, written_until
 from .beside import Beside, PeakMeter, resident_beside, update_bytes
 from .fallback import is_for_the_caller
@@ -37,7 +37,7 @@ from .memory_guard import OFF, MemoryGuard, explain_fault
 from .program import Program, assemble
 from .reserved import reserved_beside
 from .spent_graph import with_spent_graph
-from .swapping import SwapTier, is_away, may_leave
+from .swapping import SwapTier, cannot_leave, is_away, may_leave
 
 _MAX_REPLANS = 3
 
@@ -492,6 +492,9 @@ class CapturedStep:
     def _variant(self, runs: dict[int, TwinRun]) -> Variant:
         key = _key_of(runs)
         variant = self._variants.get(key)
+        if variant is not None and not self._has_put_away(variant):
+            self._close(variant)
+            variant = None
         if variant is None:
             try:
                 variant = self._variants[key] = self._build(lower(self.tape, runs), runs)
@@ -528,7 +531,15 @@ class CapturedStep:
             leaving = may_leave(lowered, _found(bindings), self._swap) if self._swap else []
 
             def plan_beside(beside: Beside) -> _core.Plan:
-                return self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
+                try:
+                    return self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
+                except InfeasibleError as error:
+                    names = cannot_leave(lowered, leaving) if self._swap else []
+                    if names:
+                        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                        held = f"{', '.join(names[:3])}{more}"
+                        add_note(error, f"lowtide: something else may hold the memory of {held}: it cannot leave")
+                    raise
 
             plan = plan_beside(beside)
             if self._swap is not None:
@@ -591,6 +602,14 @@ class CapturedStep:
             beside = replace(beside, reserved=reserved)
             plan = plan_beside(beside)
         return plan, beside
+
+    def _has_put_away(self, variant: Variant) -> bool:
+        """Whether what the plan has in a tier is there; what the caller has replaced is moved, if it can be."""
+        if self._swap is None:
+            return True
+        away = _found(variant.away).values()
+        self._swap.put_away(away)
+        return all(map(is_away, away))
 
     def _make_ready(self, variant: Variant) -> None:
         """Other steps make room for this one; then what it has in memory comes back from the tier."""
@@ -656,8 +675,6 @@ class CapturedStep:
         for shared in variant.shared:
             _check_shared(shared)
         variant.residents = residents
-        if self._swap is not None:
-            self._swap.put_away(_found(variant.away).values())
         stale = variant.program.runtime.stale_binding()
         if stale >= 0:
             raise StaleBinding(f"{variant.lowered.buffers[stale].name} has another shape or dtype")

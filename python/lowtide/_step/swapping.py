@@ -6,6 +6,7 @@ finds its content. Steps load it to the arena and store what they change.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,22 +52,25 @@ class SwapTier:
         )  # fmt: skip
 
     def put_away(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Gives these tensors their home in the tier, if they have none."""
-        for tensor in tensors:
+        """Gives these tensors their home in the tier, if they have none and their memory can be exchanged."""
+        for tensor in movable(t for t in tensors if not _torch.is_in(t, self.slow) and is_whole(t, t.nbytes)):
             _torch.put_away(tensor, self.slow)
 
     def bring_back(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Gives those of these tensors that are away ordinary memory again."""
-        for tensor in tensors:
+        """Gives those of these tensors that are away ordinary memory again, if their memory can be exchanged."""
+        for tensor in movable(t for t in tensors if _torch.is_in(t, self.slow)):
             _torch.bring_back(tensor, self.slow)
 
     @contextmanager
-    def gathered(self, tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-        """Those of the tensors that are away are in memory, verified, while the block runs."""
-        away = [tensor for tensor in tensors if is_away(tensor)]
+    def gathered(self, tensors: Iterable[torch.Tensor]) -> Iterator[int]:
+        """Those of the tensors that are away are in memory, verified, while the block runs.
+
+        Gives how many are not: arrays of NumPy or of other libraries show their memory.
+        """
+        away = [tensor for tensor in tensors if _torch.is_in(tensor, self.slow)]
         try:
             self.bring_back(away)
-            yield
+            yield sum(_torch.is_in(tensor, self.slow) for tensor in away)
         finally:
             self.put_away(away)
 
@@ -95,7 +99,7 @@ class HostTier(SwapTier):
 
     def compact(self, tensors: Iterable[torch.Tensor]) -> None:
         """A segment of PyTorch's allocator stays for as long as one tensor lies in it."""
-        whole = [t.untyped_storage() for t in tensors if t.device == self.device and is_whole(t, t.nbytes)]
+        whole = [t.untyped_storage() for t in movable(tensors) if t.device == self.device and is_whole(t, t.nbytes)]
         copies = [storage.cpu() for storage in whole]  # type: ignore[no-untyped-call]
         for storage in whole:
             storage.resize_(0)
@@ -115,21 +119,55 @@ def may_leave(lowered: Lowered, bound: dict[int, torch.Tensor], tier: SwapTier) 
     if lowered.device != tier.device:
         raise CaptureError(f"the step is on {lowered.device}, and swaps from {tier.device} to {tier.name}")
     shared = {buffer for buffer, *_ in lowered.shared}
+    leaving = [
+        index
+        for index in _worth_moving(lowered)
+        if index not in shared
+        and (
+            lowered.buffers[index].kind == "made"
+            or (index in bound and is_whole(bound[index], lowered.buffers[index].nbytes))
+        )
+    ]
+    there = [bound[index] for index in leaving if index in bound and not is_away(bound[index])]
+    fixed = {id(tensor) for tensor in there} - {id(tensor) for tensor in movable(there)}
+    return [index for index in leaving if id(bound.get(index)) not in fixed]
+
+
+def cannot_leave(lowered: Lowered, leaving: Sequence[int]) -> list[str]:
+    """The names of those that are large enough, and yet not among the buffers that may leave."""
+    return [lowered.buffers[index].name for index in _worth_moving(lowered) if index not in set(leaving)]
+
+
+def _worth_moving(lowered: Lowered) -> list[int]:
     return [
         index
         for index, buffer in enumerate(lowered.buffers)
-        if buffer.role in _LEAVING
-        and buffer.device == lowered.device
-        and buffer.nbytes >= LEAST_BYTES
-        and index not in shared
-        and (buffer.kind == "made" or (index in bound and is_whole(bound[index], buffer.nbytes)))
+        if buffer.role in _LEAVING and buffer.device == lowered.device and buffer.nbytes >= LEAST_BYTES
     ]
 
 
 def is_whole(tensor: torch.Tensor, nbytes: int) -> bool:
-    """Whether it is all there is in its storage, which is this process's own, and nobody else has its address."""
+    """Whether it is all there is in its storage, which is this process's own."""
+    if tensor.layout is not torch.strided:
+        return False
     storage = tensor.untyped_storage()
     shared = tensor.device.type == "cpu" and storage.is_shared()
-    if storage.nbytes() != nbytes or tensor.nbytes != nbytes or shared or tensor.is_inference():
-        return False
-    return is_away(tensor) or _torch.has_own_storage(tensor)
+    return storage.nbytes() == tensor.nbytes == nbytes and not shared and not tensor.is_inference()
+
+
+def movable(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Those whose memory can be exchanged for other: who refers to it is a tensor, and none has its address alone.
+
+    An array of NumPy marks the storage that it shows. If it shows a tensor that needs no gradient, that very tensor may
+    be all that it holds. What else has an address (DLPack) holds a tensor that Python does not know.
+    """
+    own = [tensor for tensor in tensors if _torch.has_own_memory(tensor)]
+    uses = [_torch.storage_uses(tensor) for tensor in own]
+    known = _torch.count_tensors(own, gc.get_objects()) if any(count > 1 for count in uses) else uses
+
+    def can_move(tensor: torch.Tensor, uses: int, known: int) -> bool:
+        if _torch.was_shown_as_array(tensor):
+            return uses == 1 and tensor.requires_grad
+        return uses == known or uses == 1
+
+    return [tensor for tensor, *counts in zip(own, uses, known, strict=True) if can_move(tensor, *counts)]
