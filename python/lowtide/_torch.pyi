@@ -191,6 +191,9 @@ def file_tier(file: TierFile) -> SlowTier:
 def host_tier(device: torch.device) -> SlowTier | None:
     """Pinned memory of the host, for programs on a CUDA device; None for the CPU."""
 
+def has_homes() -> bool:
+    """Whether the memory of any tensor is in a file."""
+
 def put_away(tensor: torch.Tensor, tier: SlowTier) -> None:
     """Give the tensor's storage a home in the tier instead of its memory, if it has none there."""
 

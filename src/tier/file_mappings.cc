@@ -50,6 +50,11 @@ class Mappings {
     return FilePlace{mapping.file, mapping.offset + (address - begin)};
   }
 
+  bool any_shared() {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(mappings_.begin(), mappings_.end(), [](const auto& each) { return each.second.shared; });
+  }
+
  private:
   struct Mapping {
     std::shared_ptr<NamelessFile> file;
@@ -109,6 +114,10 @@ void unmap_shared(void* mapping, std::int64_t bytes) {
 
 std::optional<FilePlace> find_mapped(const void* address) {
   return Mappings::all().find(static_cast<const std::byte*>(address));
+}
+
+bool any_mapped() {
+  return Mappings::all().any_shared();
 }
 
 bool has_pages(const void* address, std::int64_t bytes) {

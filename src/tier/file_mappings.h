@@ -27,6 +27,9 @@ void unmap_shared(void* mapping, std::int64_t bytes);
 // Where in which file this address is, if it lies in a mapping that this process made.
 std::optional<FilePlace> find_mapped(const void* address);
 
+// Whether there are any that this process made.
+bool any_mapped();
+
 // Whether the process has looked at these bytes, or written them, since they were mapped or their pages went back.
 // Pages that went back because memory ran short do not count. True where the system does not tell.
 bool has_pages(const void* address, std::int64_t bytes);

@@ -17,6 +17,7 @@
 #include "tier/chunk.h"
 #include "tier/faults.h"
 #include "tier/file_error.h"
+#include "tier/file_mappings.h"
 #include "tier/measure_link.h"
 #include "tier/tier_file.h"
 
@@ -158,6 +159,7 @@ void bind_tier(py::module_& module) {
             TierFile::forget_pages(home.begin, home.bytes);
           },
           py::arg("tensor"), Released());
+  module.def("has_homes", &tier::any_mapped);
   module.def(
       "measure_link",
       [](const std::string& folder) {

@@ -5,6 +5,7 @@ and written like any other.
 import copy
 import gc
 import io
+import os
 import warnings
 
 import pytest
@@ -440,6 +441,22 @@ def test_views_follow(folder):
         assert all(map(torch.equal, views, [parameter[1:] for parameter in eager.model.parameters()]))
     assert any(map(is_away, planned.model.parameters()))
     check_equal(eager, planned)
+
+
+def test_a_fork_is_warned_of(folder):
+    """Its copy of what is away would change with later steps; what loaders start has no business with that."""
+    _, planned = mlp_pair(folder)
+    planned.step(mlp_batches(1)[0])
+    with pytest.warns(RuntimeWarning, match="forked"):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+    os.waitpid(child, 0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        loader = torch.utils.data.DataLoader(torch.arange(4), num_workers=1)
+        assert [int(x) for x in loader] == [0, 1, 2, 3]
+    assert not any("forked" in str(each.message) for each in said)
 
 
 def test_put_away_leaves_what_has_no_storage(folder):

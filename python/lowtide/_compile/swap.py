@@ -11,8 +11,11 @@ import contextlib
 import itertools
 import json
 import os
+import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 import torch
 
@@ -69,9 +72,27 @@ def _file_in(folder: str | os.PathLike[str]) -> _torch.TierFile:
     path = os.path.realpath(os.fspath(folder))
     if not os.path.isdir(path):
         raise ValueError(f"swap: expected a folder on a disk, got {os.fspath(folder)!r}")
+    if not _files:
+        os.register_at_fork(before=_warn_of_fork)
     if path not in _files:
         _files[path] = _torch.TierFile(path)
     return _files[path]
+
+
+def _warn_of_fork() -> None:
+    """A forked process has no copy of what is away: it reads the file, which later steps change."""
+    if not _torch.has_homes():
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != torch.utils.data.dataloader.__name__:
+        frame = frame.f_back
+    if frame is None:  # the workers of a loader have no business with the model
+        warnings.warn(
+            "lowtide: this process is forked while tensors are on the disk: in the child they change with later "
+            'steps. Fork within step.gather(), or start processes by "spawn"',
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _open_host(device: torch.device, link: str | None) -> HostTier:
