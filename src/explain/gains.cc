@@ -82,9 +82,9 @@ Nanos transfer_time(Bytes bytes, Bytes per_second) {
   return Nanos(static_cast<std::uint64_t>(seconds * 1e9));
 }
 
-class Swapping {
+class SwapGains {
  public:
-  Swapping(const Scene& scene, Bytes per_second) : scene_(scene), per_second_(per_second), time_before_(1) {
+  SwapGains(const Scene& scene, Bytes per_second) : scene_(scene), per_second_(per_second), time_before_(1) {
     for (const OpId op : scene.order) time_before_.push_back(time_before_.back() + scene.graph.op(op).cost);
   }
 
@@ -116,7 +116,7 @@ class Swapping {
 }  // namespace
 
 void add_gains(const Scene& scene, std::span<Group> groups, Bytes swap_per_second) {
-  const Swapping swapping(scene, swap_per_second);
+  const SwapGains swapping(scene, swap_per_second);
   for (Group& group : groups) group.holder.swap = swapping.of(group.members);
   if (!scene.away.empty()) return;  // what runs again may read what is away then
   const Recomputing recomputing(scene);
