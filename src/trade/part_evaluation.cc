@@ -7,7 +7,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::uint64_t kStepsAnOp = 40;
+constexpr std::uint64_t kStepsToFollowAnOp = 40;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ PartEvaluation::PartEvaluation(const Reruns& reruns)
 }
 
 std::uint64_t PartEvaluation::steps_for(const StepPart& part) const {
-  return kStepsAnOp * (part.early_end - part.early_begin + part.until - part.from) + reruns_->num_items();
+  return kStepsToFollowAnOp * (part.early_end - part.early_begin + part.until - part.from) + reruns_->num_items();
 }
 
 Outcome PartEvaluation::of(const StepPart& part, Choice& choice) {
