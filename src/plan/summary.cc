@@ -44,13 +44,16 @@ std::string recomputed(const Plan& plan) {
   return words(", recompute ", plan.provenance.recompute, " (", plan.order.size() - ops.size(), " of the steps)");
 }
 
-// A line for each tier.
+// A line for each tier. A plan that was read may name blocks that it does not have.
 std::string tiers(const Plan& plan) {
+  const auto tier_of = [&](BlockId id) {
+    return id.index() < plan.blocks.size() ? std::size_t{plan.blocks[id.index()].tier} : 0;
+  };
   std::string text;
   for (std::size_t i = 0; i < plan.tiers.size(); ++i) {
     const Tier& tier = plan.tiers[i];
     const auto uses = std::ranges::count_if(plan.transfers, [&](const Transfer& transfer) {
-      return std::max(plan.blocks[transfer.from.index()].tier, plan.blocks[transfer.to.index()].tier) == i + 1;
+      return std::max(tier_of(transfer.from), tier_of(transfer.to)) == i + 1;
     });
     text +=
         words("swapped   ", format_bytes(tier.resident + tier.arena), " in ", tier.name, " = ",

@@ -59,5 +59,22 @@ TEST(Summary, Plan) {
             "time      2.500 ms predicted");
 }
 
+// What was read and not verified may name blocks that it does not have: that counts as no transfer.
+TEST(Summary, PlanWithTiers) {
+  Plan made = unwrap(plan(example()));
+  made.provenance.version = "1.2.3";
+  made.tiers = {{.name = "disk", .link = {Bytes(1), Bytes(1)}, .arena = Bytes(1024), .resident = Bytes(4096)}};
+  made.blocks.push_back({BufferId(0), StepIndex(0), StepIndex(2), Bytes(0), 1});
+  const BlockId slot(made.blocks.size() - 1);
+  made.transfers = {{BlockId(0), slot, StepIndex(1), StepIndex(2)},
+                    {BlockId(70'000), BlockId(70'001), StepIndex(1), StepIndex(2)}};
+  EXPECT_EQ(summary(made),
+            "plan      2 steps, order best, layout first_fit, lowtide 1.2.3\n"
+            "memory    6.25 KiB = 5.00 KiB resident + 1.25 KiB arena\n"
+            "swapped   5.00 KiB in disk = 4.00 KiB resident + 1.00 KiB arena, 1 transfers\n"
+            "arena     peak 1.25 KiB, bound 1.25 KiB, gap 0.00 %, fragmentation 0.00 %\n"
+            "time      2.500 ms predicted");
+}
+
 }  // namespace
 }  // namespace lowtide
