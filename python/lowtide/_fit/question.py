@@ -166,16 +166,15 @@ class Question:
 
     def within_budget(self) -> Planned | Infeasible:
         """The step with operators that run again, so that it fits."""
-        try:
-            return self._described(plan(self._graphs(self._asked).planned, memory_budget=self._usable))
-        except InfeasibleError as error:
-            return Infeasible(error.bound_bytes)
+        return self._within(None)
 
     def with_swaps(self) -> Planned | Infeasible:
         """The step with tensors that leave memory and come back, and operators that run again where that is faster."""
         assert self._link is not None
+        return self._within(swap_to_host(self._graphs(self._asked).planned, self._link, duplex=not self._is_here))
+
+    def _within(self, swap: _core.Swap | None) -> Planned | Infeasible:
         graph = self._graphs(self._asked).planned
-        swap = swap_to_host(graph, self._link, duplex=not self._is_here)
         try:
             return self._described(plan_in_sight(graph, memory_budget=self._usable, swap=swap))
         except InfeasibleError as error:

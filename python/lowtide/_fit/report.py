@@ -143,7 +143,6 @@ class FitReport:
             yield f"budget     does not fit: no plan was found below {_size(budget.bound_bytes)}"
         elif budget is not None:
             yield f"budget     {_verdict(budget.fits)}: {_parts(budget)}{self._option()}{self._slower(budget.slowdown)}"
-
         if isinstance(self.swapped, Infeasible):
             yield f"swap       does not fit: no plan was found below {_size(self.swapped.bound_bytes)}"
         elif self.swapped is not None:
