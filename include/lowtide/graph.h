@@ -38,6 +38,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lowtide/axis.h"
 #include "lowtide/lists.h"
 #include "lowtide/status.h"
 #include "lowtide/text_index.h"
@@ -165,6 +166,11 @@ class Graph {
 
   bool has_reuses() const { return op_reuses_.num_items() > 0; }
 
+  // The ways in which an op may run in parts.
+  std::size_t num_axes(OpId id) const { return op_axes_[id.index()].size(); }
+  Axis axis(OpId id, std::size_t index) const;
+  bool has_axes() const { return op_axes_.num_items() > 0; }
+
   // The same graph, in which every result has bytes of its own: what eager execution does.
   Graph without_reuses() const;
 
@@ -188,6 +194,10 @@ class Graph {
   Lists<ValueId> op_reads_;
   Lists<VersionId> op_writes_;
   Lists<Reuse> op_reuses_;
+  Lists<std::uint32_t> op_axes_;  // into the next three
+
+  Lists<Bytes> axis_reads_, axis_writes_;
+  Lists<PartCount> axis_counts_;
 
   std::vector<std::uint32_t> buffer_name_;
   std::vector<Bytes> buffer_size_;
@@ -250,6 +260,9 @@ class GraphBuilder {
   // `op` makes `to` and reads `from`, and may do so in the same bytes: see Reuse. In program order.
   Status add_reuse(OpId op, BufferId from, BufferId to);
 
+  // A way in which `op` may run in parts. In program order.
+  Status add_axis(OpId op, const AxisSpec& spec);
+
   // The last version of a planned buffer is wanted when the step ends.
   Status keep(BufferId buffer);
 
@@ -265,15 +278,21 @@ class GraphBuilder {
 
   Graph graph_;
   TextIndex text_index_;
-  std::vector<std::optional<VersionId>> newest_;       // by buffer: what a value made now would show
-  std::vector<std::pair<std::size_t, Reuse>> reuses_;  // by op
-  Bytes total_;                                        // sizes and workspaces so far
+  std::vector<std::optional<VersionId>> newest_;             // by buffer: what a value made now would show
+  std::vector<std::pair<std::size_t, Reuse>> reuses_;        // by op
+  std::vector<std::pair<std::size_t, std::uint32_t>> axes_;  // by op
+  Bytes total_;                                              // sizes and workspaces so far
 };
 
 inline Op Graph::op(OpId id) const {
   const std::size_t i = id.index();
   return {text(op_name_[i]), op_reads_[i], op_writes_[i],       op_reuses_[i],       op_workspace_[i], op_cost_[i],
           op_stream_[i],     op_flags_[i], text(op_source_[i]), text(op_module_[i]), op_region_[i]};
+}
+
+inline Axis Graph::axis(OpId id, std::size_t index) const {
+  const std::uint32_t axis = op_axes_[id.index()][index];
+  return {axis_reads_[axis], axis_writes_[axis], axis_counts_[axis]};
 }
 
 inline Buffer Graph::buffer(BufferId id) const {

@@ -25,6 +25,17 @@
 //   2  memory [4,6)  at offset 64
 //
 // A resident buffer may have its home in a tier: then it is in memory only in such blocks. link.h has the clocks.
+//
+// Or it runs an op in parts, along one of its axes (axis.h), so that what is between two ops is never there whole. A
+// step then runs one part, and a block may hold one part of its buffer:
+//
+//   graph:  0 b = f(a)    1 c = g(b)        each by rows in 2 parts
+//
+//   blocks                                        steps
+//   0  stands in for a          [0,4)             0  op 0, part 0 of 2   reads 0   writes 2
+//   1  stands in for c          [1,4)             1  op 1, part 0 of 2   reads 2   writes 1    the first half of c
+//   2  holds part 0 of 2 of b   [0,2)             2  op 0, part 1 of 2   reads 0   writes 3
+//   3  holds part 1 of 2 of b   [2,4)             3  op 1, part 1 of 2   reads 3   writes 1
 #pragma once
 
 #include <chrono>
@@ -45,12 +56,30 @@
 
 namespace lowtide {
 
+// One of the parts along an axis; of `count` 1: the whole.
+struct Part {
+  std::uint32_t index = 0;
+  std::uint32_t count = 1;
+
+  bool operator==(const Part&) const = default;
+};
+
 struct Block {
   BufferId buffer;              // whose content it holds
   StepIndex begin;              // first step at which its bytes are its own
   StepIndex end;                // first step at which they no longer are
   std::optional<Bytes> offset;  // from the arena's start; none for a resident buffer's home
   std::uint32_t tier = 0;       // 0: memory, where ops can use it; i: the plan's i-th tier, from 1
+  Part part = {};               // which bytes of the buffer it holds, those of this part
+  Bytes period = {};            // of the parts; 0 if it holds the whole
+};
+
+// How a step runs its op.
+struct StepPart {
+  std::uint32_t axis = 0;  // of the op's axes, if it is a part
+  Part part = {};
+
+  bool operator==(const StepPart&) const = default;
 };
 
 // A memory behind a link, with an arena of its own.
@@ -82,12 +111,13 @@ struct Provenance {
 };
 
 struct Plan {
-  std::vector<OpId> order;        // by step: the op that runs
-  Lists<BlockId> reads;           // by step, parallel to the op's reads
-  Lists<BlockId> writes;          // by step, parallel to the op's writes
-  std::vector<Bytes> workspaces;  // by step: the offset of the op's workspace; 0 if it has none
-  std::vector<Block> blocks;      // by BlockId
-  std::vector<Tier> tiers = {};   // beyond memory
+  std::vector<OpId> order;           // by step: the op that runs
+  std::vector<StepPart> parts = {};  // by step; empty if every step runs a whole op
+  Lists<BlockId> reads;              // by step, parallel to the op's reads
+  Lists<BlockId> writes;             // by step, parallel to the op's writes
+  std::vector<Bytes> workspaces;     // by step: the offset of the op's workspace; 0 if it has none
+  std::vector<Block> blocks;         // by BlockId
+  std::vector<Tier> tiers = {};      // beyond memory
   // By issue; before one step stores come before loads. A link takes them in this order.
   std::vector<Transfer> transfers = {};
 

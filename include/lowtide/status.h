@@ -39,6 +39,7 @@ enum class ErrorCode : std::uint16_t {
   edge_against_program = 108,  // an ordering edge that program order itself does not keep
   never_written = 109,         // a buffer without any content
   invalid_reuse = 110,         // an op cannot make this buffer in the bytes of that one
+  invalid_axis = 111,          // an op cannot run in these parts
 
   // The plan.
   malformed_plan = 201,           // ids out of range, or lists that do not match the op's own

@@ -19,6 +19,20 @@
 // recomputed, is named in an edge, writes no planned buffer or makes a resident one. What it changes in resident
 // buffers it must be able to leave out (OpFlags::may_skip_updates); it then neither reads nor writes these.
 //
+// A step may run one part of an op, along one of its axes (axis.h). It is judged by the bytes of that part:
+//
+//   - it reads a cut operand from a block that holds the right version of that part: of the whole buffer, of which this
+//     part may be all that is written, or of this part alone; an operand without a period, and any read of a whole op,
+//     is from a block that holds the whole version;
+//   - it writes a cut result to a block of the whole buffer, whose other parts stay as they are, or to one of this part
+//     alone; to a result without a period it adds, in a block of the whole buffer, which nobody reads before all parts
+//     have been added, each once;
+//   - parts of one version that meet in a block are all of one period and count; transfers copy finished versions;
+//   - the first run of an op is that of the first step that names it: in whole, or in all parts of that axis and count,
+//     each once; every further step of the op runs it again, or a part of it.
+//
+// A random op, a collective and an op that an edge names run in whole. A part costs and needs what PartCount says.
+//
 // With tiers, five things happen before a step, and before the plan ends, in this order:
 //
 //   1. blocks in tiers give their bytes back, and others take theirs;

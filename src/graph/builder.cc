@@ -189,6 +189,58 @@ Status GraphBuilder::add_reuse(OpId op, BufferId from, BufferId to) {
   return Done{};
 }
 
+Status GraphBuilder::add_axis(OpId op, const AxisSpec& spec) {
+  if (op.index() >= graph_.num_ops()) return unknown("op", op.index(), graph_.num_ops());
+  const auto refuse = [&](std::string_view why) {
+    return Error{ErrorCode::invalid_axis, words(named("op", op.index(), graph_.text(graph_.op_name_[op.index()])),
+                                                " cannot run in these parts: ", why)};
+  };
+  const std::span<const ValueId> reads = graph_.op_reads_[op.index()];
+  const std::span<const VersionId> writes = graph_.op_writes_[op.index()];
+  const OpFlags flags = graph_.op_flags_[op.index()];
+  if (flags.random || flags.collective) return refuse("it is random or a collective");
+  if (spec.reads.size() != reads.size() || spec.writes.size() != writes.size()) {
+    return refuse("expected a period for each of its reads and writes");
+  }
+  if (writes.empty()) return refuse("it writes nothing");
+  if (spec.counts.empty()) return refuse("expected at least one number of parts");
+  if (!axes_.empty() && op.index() < axes_.back().first) return refuse("axes are added in program order");
+  std::vector<std::pair<BufferId, Bytes>> periods;  // of all operands
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const VersionId version = graph_.value_version_[reads[i].index()];
+    periods.emplace_back(graph_.version_buffer_[version.index()], spec.reads[i]);
+  }
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    const BufferId buffer = graph_.version_buffer_[writes[i].index()];
+    if (spec.writes[i] == Bytes(0) && graph_.version_index_[writes[i].index()] > 0) {
+      return refuse("parts of a sum are added to a result that it makes, not in place");
+    }
+    const auto other = [&](const auto& operand) { return operand.first == buffer && operand.second != spec.writes[i]; };
+    if (std::ranges::any_of(periods, other)) return refuse("it reads and writes one buffer in different parts");
+    periods.emplace_back(buffer, spec.writes[i]);
+  }
+  if (std::ranges::all_of(periods, [](const auto& operand) { return operand.second == Bytes(0); })) {
+    return refuse("none of its operands is cut");
+  }
+  std::uint32_t last = 1;
+  for (const PartCount& parts : spec.counts) {
+    if (parts.count <= last) return refuse("numbers of parts must rise from 2");
+    last = parts.count;
+    const auto uneven = [&](const auto& operand) { return operand.second.count() % parts.count != 0; };
+    if (std::ranges::any_of(periods, uneven)) return refuse("a period is not a multiple of the number of parts");
+  }
+  for (const auto& [buffer, period] : periods) {
+    if (period != Bytes(0) && graph_.buffer_size_[buffer.index()].count() % period.count() != 0) {
+      return refuse("a buffer's size is not a multiple of its period");
+    }
+  }
+  axes_.emplace_back(op.index(), static_cast<std::uint32_t>(graph_.axis_reads_.size()));
+  graph_.axis_reads_.add(spec.reads);
+  graph_.axis_writes_.add(spec.writes);
+  graph_.axis_counts_.add(spec.counts);
+  return Done{};
+}
+
 Status GraphBuilder::keep(BufferId buffer) {
   if (buffer.index() >= graph_.num_buffers()) return unknown("buffer", buffer.index(), graph_.num_buffers());
   graph_.buffer_kept_[buffer.index()] = true;
@@ -232,6 +284,7 @@ Result<Graph> GraphBuilder::build() && {
   }
   graph_.buffer_versions_ = Lists<VersionId>::group(graph_.num_buffers(), versions);
   graph_.op_reuses_ = Lists<Reuse>::group(graph_.num_ops(), reuses_);
+  graph_.op_axes_ = Lists<std::uint32_t>::group(graph_.num_ops(), axes_);
 
   std::vector<std::pair<std::size_t, OpId>> readers;
   readers.reserve(graph_.op_reads_.num_items());

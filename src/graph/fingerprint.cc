@@ -60,7 +60,8 @@ enum Kind : std::uint64_t {
   of_edge,
   of_descendants,
   of_reuse,
-  of_region
+  of_region,
+  of_axis
 };
 
 class Fingerprinter {
@@ -105,6 +106,19 @@ class Fingerprinter {
     hash.add(static_cast<std::uint64_t>(write - op.writes.begin()));
   }
 
+  void add_axis(Hash& hash, const Axis& axis) const {
+    hash.add(of_axis);
+    for (const std::span<const Bytes> periods : {axis.reads, axis.writes}) {
+      for (const Bytes period : periods) hash.add(period.count());
+    }
+    hash.add(axis.counts.size());
+    for (const PartCount& parts : axis.counts) {
+      hash.add(std::uint64_t{parts.count} << 1 | (parts.exact ? 1U : 0U));
+      hash.add(parts.workspace.count());
+      hash.add(parts.cost.count());
+    }
+  }
+
   // Hashes every op and version with all that it comes from, in program order.
   void look_back() {
     for (VersionId id(0); id.index() < graph_.num_versions(); id = id.next()) {
@@ -145,6 +159,7 @@ class Fingerprinter {
         if (version.index > 0) hash.add(version_hash_[previous(version).index()]);
       }
       for (const Reuse& reuse : op.reuses) add_reuse(hash, op, reuse);
+      for (std::size_t i = 0; i < graph_.num_axes(id); ++i) add_axis(hash, graph_.axis(id, i));
       op_hash_[id.index()] = hash.value();
       for (std::size_t i = 0; i < op.writes.size(); ++i) {
         Hash made(of_version);

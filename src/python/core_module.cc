@@ -7,6 +7,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
@@ -128,6 +129,18 @@ void bind_builder(nb::module_& m) {
             take(self.add_reuse(OpId(op), BufferId(source), BufferId(result)));
           },
           "op"_a, "source"_a, "result"_a)
+      .def(
+          "axis",
+          [](GraphBuilder& self, Index op, const std::vector<std::uint64_t>& reads,
+             const std::vector<std::uint64_t>& writes,
+             const std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, bool>>& counts) {
+            AxisSpec spec{.reads = {reads.begin(), reads.end()}, .writes = {writes.begin(), writes.end()}};
+            for (const auto& [count, workspace, time_ns, exact] : counts) {
+              spec.counts.push_back({count, Bytes(workspace), Nanos(time_ns), exact});
+            }
+            take(self.add_axis(OpId(op), spec));
+          },
+          "op"_a, "reads"_a, "writes"_a, "counts"_a)
       .def(
           "keep", [](GraphBuilder& self, Index buffer) { take(self.keep(BufferId(buffer))); }, "buffer"_a)
       .def("build", [](GraphBuilder& self) { return take(std::move(self).build()); });

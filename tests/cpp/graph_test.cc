@@ -174,6 +174,60 @@ TEST_F(ReuseTest, IsRefusedWhereItCannotBe) {
   EXPECT_FALSE(graph.without_reuses().has_reuses());
 }
 
+// A product of matrices that is made and then changed in place, with a weight: 64 bytes each.
+class AxisTest : public ::testing::Test {
+ protected:
+  AxisTest() {
+    const BufferId w = unwrap(builder.add_buffer(kWeight));
+    const BufferId h = unwrap(builder.add_buffer({.size = Bytes(64)}));
+    unwrap(builder.add_op({.name = "mm", .reads = {unwrap(builder.add_value(w, "u8", {}))}, .writes = {h}}));
+    unwrap(builder.add_op({.name = "relu_", .reads = {unwrap(builder.add_value(h, "u8", {}))}, .writes = {h}}));
+    unwrap(builder.add_op({.name = "dropout", .reads = {}, .writes = {h}, .flags = {.random = true}}));
+    unwrap(builder.add_op({.name = "nothing", .reads = {unwrap(builder.add_value(h, "u8", {}))}}));
+  }
+
+  std::string refusal(std::size_t op, std::vector<Bytes> reads, std::vector<Bytes> writes,
+                      std::vector<std::uint32_t> counts) {
+    AxisSpec spec{.reads = std::move(reads), .writes = std::move(writes)};
+    for (const std::uint32_t count : counts) spec.counts.push_back({.count = count, .cost = Nanos(count)});
+    const Status status = builder.add_axis(OpId(op), spec);
+    if (status.ok()) return "";
+    EXPECT_EQ(status.error().code, ErrorCode::invalid_axis);
+    return status.error().message;
+  }
+
+  GraphBuilder builder;
+};
+
+TEST_F(AxisTest, IsRefusedWhereItCannotBe) {
+  const Bytes none(0);
+  EXPECT_THAT(refusal(0, {}, {Bytes(64)}, {2}), HasSubstr("a period for each"));
+  EXPECT_THAT(refusal(0, {none}, {none}, {2}), HasSubstr("none of its operands"));
+  EXPECT_THAT(refusal(0, {none}, {Bytes(64)}, {}), HasSubstr("at least one number"));
+  EXPECT_THAT(refusal(0, {none}, {Bytes(64)}, {4, 2}), HasSubstr("must rise"));
+  EXPECT_THAT(refusal(0, {none}, {Bytes(64)}, {1}), HasSubstr("from 2"));
+  EXPECT_THAT(refusal(0, {none}, {Bytes(64)}, {2, 3}), HasSubstr("multiple of the number"));
+  EXPECT_THAT(refusal(0, {none}, {Bytes(48)}, {2}), HasSubstr("multiple of its period"));
+  EXPECT_THAT(refusal(1, {Bytes(64)}, {Bytes(32)}, {2}), HasSubstr("in different parts"));
+  EXPECT_THAT(refusal(1, {Bytes(64)}, {none}, {2}), HasSubstr("not in place"));
+  EXPECT_THAT(refusal(2, {}, {Bytes(64)}, {2}), HasSubstr("random"));
+  EXPECT_THAT(refusal(3, {Bytes(64)}, {}, {2}), HasSubstr("writes nothing"));
+  EXPECT_EQ(builder.add_axis(OpId(7), {}).error().code, ErrorCode::unknown_id);
+
+  EXPECT_EQ(refusal(0, {none}, {Bytes(64)}, {2, 4}), "");
+  EXPECT_EQ(refusal(0, {Bytes(4)}, {none}, {2}), "") << "a sum";
+  EXPECT_EQ(refusal(1, {Bytes(32)}, {Bytes(32)}, {2}), "");
+  EXPECT_THAT(refusal(0, {none}, {Bytes(64)}, {2}), HasSubstr("program order"));
+
+  const Graph graph = unwrap(std::move(builder).build());
+  EXPECT_TRUE(graph.has_axes());
+  ASSERT_EQ(graph.num_axes(OpId(0)), 2u);
+  EXPECT_EQ(graph.num_axes(OpId(2)), 0u);
+  EXPECT_EQ(graph.axis(OpId(0), 0).counts[1], (PartCount{.count = 4, .cost = Nanos(4)}));
+  EXPECT_EQ(graph.axis(OpId(0), 1).writes[0], none);
+  EXPECT_EQ(graph.axis(OpId(1), 0).reads[0], Bytes(32));
+}
+
 TEST(Graph, EmptyIsAGraph) {
   const Graph graph = unwrap(GraphBuilder().build());
   EXPECT_EQ(graph.num_ops(), 0u);

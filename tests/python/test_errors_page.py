@@ -86,6 +86,14 @@ def invalid_reuse():
     builder.reuse(builder.op("relu", [builder.value(h, "float32", [1024])], [y]), h, y)
 
 
+def invalid_axis():
+    builder, h = planned()
+    builder.op("mm", [], [h])
+    y = builder.buffer(96, resident=False, initial=False, role="activation", name="y")
+    relu = builder.op("relu", [builder.value(h, "float32", [1024])], [y])
+    builder.axis(relu, [1024], [64], [(2, 0, 0, True)])
+
+
 def load_graph(name: str, text: bytes) -> None:
     Path(name).write_bytes(text)
     _core.Graph.load(name)
@@ -132,6 +140,7 @@ MAKERS = {
     "E108": edge_against_program,
     "E109": never_written,
     "E110": invalid_reuse,
+    "E111": invalid_axis,
     "E225": other_graph,
     "E301": lambda: _core.plan(small_step(), memory_budget=4096),
     "E302": lambda: _core.plan(small_step(), latency_budget_ns=5),
