@@ -124,7 +124,9 @@ struct Plan {
   Bytes alignment = kAlignment;  // every offset is a multiple of this
   Bytes arena;                   // the highest end of any block or workspace
   Bytes peak;                    // the most bytes of blocks and workspace alive at any step; never more than the arena
-  Bytes bound;     // proven: no plan that takes no longer has a smaller arena; without reuse, none without it
+  // Proven: no plan that takes no longer and runs the same ops in the same parts has a smaller arena; without reuse,
+  // none without it.
+  Bytes bound;
   Bytes resident;  // all resident buffers whose home is memory
   Nanos time;      // the sum of the ops' costs, of each as often as it runs, and of what they wait for transfers
   Provenance provenance;
@@ -156,12 +158,20 @@ struct Swap {
 // Parameters, gradients and optimizer state that are resident: what a swap may leave with, as far as the graph says.
 std::vector<BufferId> kept_between_steps(const Graph& graph);
 
+enum class Parts : std::uint8_t {
+  none,   // every op runs in whole
+  exact,  // in parts that have the bits of the whole op
+  any,    // in any parts: sums have other rounding
+};
+
 struct PlanOptions {
   std::string order = "best";   // never worse than "program": where its arena is, that is taken
   std::string layout = "auto";  // the best that is found with some work: see lay_out() in layout.h
   bool reuse = true;            // results may be made in the bytes of operands: see Reuse in graph.h
   // What may run again where a budget asks for it (see recompute.h), or "none": then nothing does, regions or not.
   std::string recompute = "auto";
+  // Whether ops may run in parts (see axis.h) where a budget asks for it.
+  Parts parts = Parts::exact;
   // Algorithms besides ours, to be asked for by name: the caller's own, or those of published.h.
   Algorithms others = {};
   // Covers resident bytes and arena. A share is of eager_bytes().
@@ -187,6 +197,7 @@ struct PlanOptions {
 //
 // Every op runs once, unless a budget asks for more: where that needs more than the memory budget, the fastest plan
 // within it is taken in which some ops run again; and with a latency budget alone, the smallest plan within that.
+// Ops that have axes run in parts where no other plan keeps the memory budget.
 // What regions ask for (see Op in graph.h) runs again, and bounds are those of a graph that says so; but where a budget
 // is kept only without the regions, or the smallest plan is, they ask for nothing.
 //

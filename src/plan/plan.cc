@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "fission/splits.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
@@ -15,6 +16,7 @@
 #include "plan/budget_checks.h"
 #include "plan/peak_report.h"
 #include "plan/traded.h"
+#include "rewrite/parts.h"
 #include "rewrite/recompute.h"
 #include "trade/regions.h"
 
@@ -143,6 +145,45 @@ Result<Draft> best_draft(const Graph& graph, const PlanOptions& options, const L
   return is_better(*unmarked, *marked, options) ? unmarked : marked;
 }
 
+// The same for the graph in which some ops run in parts.
+Result<Draft> drafted_in_parts(const Graph& graph, const Splitting& splitting, const PlanOptions& options,
+                               const Limits& limits) {
+  const Result<Rewritten> again = run_again(graph, splitting.steps);
+  if (!again.ok()) return again.error();
+  const Result<Divided> divided = run_in_parts(again->graph, splitting.splits);
+  if (!divided.ok()) return divided.error();
+  Result<Draft> draft = drafted(divided->graph, options, limits);
+  if (!draft.ok()) return draft.error();
+  draft->plan = plan_of_original(graph, *again, plan_of_whole(again->graph, *divided, draft->plan));
+  if (again->graph.num_ops() > graph.num_ops() && draft->plan.provenance.recompute.empty()) {
+    draft->plan.provenance.recompute = "parts";
+  }
+  return draft;
+}
+
+// Where ops that run in whole need too much. What may be needed falls until a plan keeps the budget; which amounts are
+// tried depends on the graph alone.
+Result<Draft> best_draft_in_parts(const Graph& graph, Draft whole, const PlanOptions& options, const Limits& limits) {
+  constexpr int kTries = 16;
+  constexpr double kFall = 0.8;
+  if (options.parts == Parts::none || !graph.has_axes() || keeps_memory(whole, options)) return whole;
+  const Bytes left = memory_budget(options) - graph.resident_bytes();
+  double most = static_cast<double>(operand_bound(graph).count());
+  std::optional<std::vector<Split>> last;
+  for (int i = 0; i < kTries; ++i, most *= kFall) {
+    if (most > static_cast<double>(left.count())) continue;
+    const std::optional<Splitting> splitting =
+        splits_within(graph, Bytes(static_cast<std::uint64_t>(most)), options.parts == Parts::exact);
+    if (!splitting || last == splitting->splits) continue;
+    last = splitting->splits;
+    Result<Draft> draft = drafted_in_parts(graph, *splitting, options, limits);
+    if (!draft.ok()) return draft.error();
+    if (is_better(*draft, whole, options)) whole = *std::move(draft);
+    if (keeps_memory(whole, options)) break;
+  }
+  return whole;
+}
+
 }  // namespace
 
 double Plan::fragmentation() const {
@@ -199,7 +240,9 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& given) {
   if (!options->reuse) without_reuse = graph.without_reuses();
   const Graph& allowed = without_reuse ? *without_reuse : graph;
 
-  Result<Draft> draft = best_draft(allowed, *options, limits);
+  Result<Draft> whole = best_draft(allowed, *options, limits);
+  if (!whole.ok()) return whole.error();
+  Result<Draft> draft = best_draft_in_parts(allowed, *std::move(whole), *options, limits);
   if (!draft.ok()) return draft.error();
   if (Status status = check_memory(allowed, *draft, *options); !status.ok()) return status.error();
   if (Status status = check_latency(*draft, *options); !status.ok()) return status.error();

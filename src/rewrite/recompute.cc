@@ -108,6 +108,7 @@ class Rewriting {
     for (const Reuse& reuse : reuses) {
       if (Status status = builder_.add_reuse(*added, reuse.from, reuse.to); !status.ok()) return status;
     }
+    if (Status status = add_axes(id, *added, first.has_value()); !status.ok()) return status;
     if (!first) {
       first_run_[id.index()] = last_first_run_ = *added;
       return Done{};
@@ -117,6 +118,19 @@ class Rewriting {
       if (Status status = builder_.add_edge(*first, *added, EdgeReason::rerun); !status.ok()) return status;
     }
     return builder_.add_edge(*last_first_run_, *added, EdgeReason::rerun);
+  }
+
+  // A repeat that leaves something out runs in whole.
+  Status add_axes(OpId id, OpId added, bool again) {
+    if (again && graph_.op(id).flags.may_skip_updates) return Done{};
+    for (std::size_t i = 0; i < graph_.num_axes(id); ++i) {
+      const Axis axis = graph_.axis(id, i);
+      const Status status = builder_.add_axis(added, {.reads = {axis.reads.begin(), axis.reads.end()},
+                                                      .writes = {axis.writes.begin(), axis.writes.end()},
+                                                      .counts = {axis.counts.begin(), axis.counts.end()}});
+      if (!status.ok()) return status;
+    }
+    return Done{};
   }
 
   const Graph& graph_;
