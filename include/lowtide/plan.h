@@ -206,6 +206,9 @@ struct PlanOptions {
 // and culprits; E405 if it was asked to stop.
 Result<Plan> plan(const Graph& graph, const PlanOptions& options = {});
 
+// Whether all parts that a plan runs have the bits of their whole ops, as the graph says. The plan has passed verify().
+bool is_exact(const Graph& graph, const Plan& plan);
+
 // What eager PyTorch needs: resident bytes and the peak of program order, in which no result reuses an operand's bytes
 // and regions run again, as checkpoints do. Gradients are resident, planned or not: eager leaves them in `.grad`. All
 // shares are of this.

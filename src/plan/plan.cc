@@ -207,6 +207,16 @@ std::vector<BufferId> kept_between_steps(const Graph& graph) {
   return kept;
 }
 
+bool is_exact(const Graph& graph, const Plan& plan) {
+  for (std::size_t step = 0; step < plan.parts.size(); ++step) {
+    const auto [axis, part] = plan.parts[step];
+    if (part.count == 1) continue;
+    const std::span<const PartCount> counts = graph.axis(plan.order[step], axis).counts;
+    if (!std::ranges::find(counts, part.count, &PartCount::count)->exact) return false;
+  }
+  return true;
+}
+
 Result<Bytes> eager_bytes(const Graph& graph) {
   const Result<std::optional<Rewritten>> asked = with_regions(graph);
   if (!asked.ok()) return asked.error();

@@ -460,14 +460,22 @@ Result<Plan> plan_watched(const Graph& graph, PlanOptions options, const nb::cal
   return planned.get();
 }
 
+Parts to_parts(std::string_view name) {
+  if (name == "none") return Parts::none;
+  if (name == "exact") return Parts::exact;
+  if (name == "any") return Parts::any;
+  throw nb::value_error(("expected parts to be 'none', 'exact' or 'any', got '" + std::string(name) + "'").c_str());
+}
+
 HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bool reuse, std::string recompute,
                    std::optional<MemoryBudget> memory_budget, std::optional<std::uint64_t> latency_budget_ns,
-                   std::optional<Swap> swap, std::uint64_t alignment, double effort, std::size_t threads,
-                   std::optional<double> time_limit, std::optional<nb::callable> watching) {
+                   std::optional<Swap> swap, std::string_view parts, std::uint64_t alignment, double effort,
+                   std::size_t threads, std::optional<double> time_limit, std::optional<nb::callable> watching) {
   PlanOptions options{.order = std::move(order),
                       .layout = std::move(layout),
                       .reuse = reuse,
                       .recompute = std::move(recompute),
+                      .parts = to_parts(parts),
                       .others = published(),
                       .swap = std::move(swap),
                       .alignment = Bytes(alignment),
@@ -559,8 +567,8 @@ NB_MODULE(_core, m) {
   m.attr("ALIGNMENT") = kAlignment.count();
   m.def("plan", make_plan, "graph"_a, nb::kw_only(), "order"_a = "best", "layout"_a = "auto", "reuse"_a = true,
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
-        "swap"_a = nb::none(), "alignment"_a = kAlignment.count(), "effort"_a = 1.0, "threads"_a = 1,
-        "time_limit"_a = nb::none(), "watching"_a = nb::none());
+        "swap"_a = nb::none(), "parts"_a = "exact", "alignment"_a = kAlignment.count(), "effort"_a = 1.0,
+        "threads"_a = 1, "time_limit"_a = nb::none(), "watching"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);

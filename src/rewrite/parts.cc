@@ -23,8 +23,7 @@ class Dividing {
         cut_(graph.num_ops()),
         parted_(graph.num_buffers()),
         writes_so_far_(graph.num_buffers()),
-        first_of_(graph.num_ops()),
-        last_of_(graph.num_ops()) {}
+        added_(graph.num_ops()) {}
 
   Result<Divided> run() && {
     if (Status status = assign(); !status.ok()) return status.error();
@@ -302,16 +301,20 @@ class Dividing {
     }
     made_.op_of.push_back(id);
     made_.part_of.push_back({cut ? cut->axis : 0, part});
-    if (part.index == 0) first_of_[id.index()] = *added;
-    last_of_[id.index()] = *added;
+    added_[id.index()].push_back(*added);
     return Done{};
   }
 
+  // Between ops of one split they hold for each part.
   Status add_edges() {
     for (const Edge& edge : graph_.edges()) {
-      const Status status =
-          builder_.add_edge(last_of_[edge.before.index()], first_of_[edge.after.index()], edge.reason);
-      if (!status.ok()) return status;
+      const std::vector<OpId>& before = added_[edge.before.index()];
+      const std::vector<OpId>& after = added_[edge.after.index()];
+      const bool together = before.size() > 1 && node_of(edge.before) == node_of(edge.after);
+      for (std::size_t i = 0; i < (together ? before.size() : 1); ++i) {
+        const Status status = builder_.add_edge(together ? before[i] : before.back(), after[i], edge.reason);
+        if (!status.ok()) return status;
+      }
     }
     return Done{};
   }
@@ -321,7 +324,7 @@ class Dividing {
   std::vector<std::optional<Cut>> cut_;        // by op
   std::vector<std::optional<Parted>> parted_;  // by buffer
   std::vector<std::uint32_t> writes_so_far_;   // by buffer of the divided graph
-  std::vector<OpId> first_of_, last_of_;       // by op: its first and last part
+  std::vector<std::vector<OpId>> added_;       // by op: its parts
   std::map<std::tuple<ValueId, BufferId, std::uint32_t>, ValueId> values_;
   GraphBuilder builder_;
   Divided made_;
