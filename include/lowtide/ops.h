@@ -1,4 +1,28 @@
 // ops.h: what is known about operators beyond what their schemas say.
+//
+// How an op may run in parts (axis.h) is said in a notation like that of sums over indices. A letter is a dimension of
+// the operands before the arrow and of the results behind it, each letter an axis; operands are the tensors of the
+// schema in its order, lists among them.
+//
+//   mm                  mk,kn->mn                   by m, by n; by k the parts of the result are summed
+//   embedding           _e,...->...e                _ is not cut, ... are any number of dimensions, each an axis
+//   native_batch_norm   _c*,c,c,c,c->_c*,c,c        * are any number that are not cut
+//   gelu_backward       ...                         all operands and results are alike
+//
+// Dimensions of size 1, and those that an operand does not have on the left, are broadcast: such an operand is whole. A
+// result without the letter of an axis is the sum of what the parts make. Words behind semicolons name arguments:
+//
+//   whole dim              these dimensions of ... are not cut
+//   last shape             nor as many of the last ones as this list is long
+//   pads pad               nor those that are padded
+//   sums dim keepdim       these are summed away (all, if the argument is not there), or stay with size 1
+//   drops dim keepdim      the same, where parts cannot be summed
+//   inserts dim            results have one more dimension, there
+//   once beta              of a sum, only the first part has this; the others 0 or None
+//   sizes size=...         arguments that are sizes of dimensions, cut as these are
+//   blocks g               dimensions g may have different sizes, each in as many blocks
+//
+// A line may begin with the arguments that it is for, "reduction=2: n_,n,_->,"; lines with | between them all hold.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +53,7 @@ struct OpFacts {
   // Arguments in whose bytes the first result can be made, with the same bits, if both have the same form: each element
   // is written after the last read of it and of all that decides about it.
   std::span<const std::uint32_t> result_over = {};
+  std::string_view axes = {};  // how it may run in parts; empty: it cannot
 };
 
 // All rows.

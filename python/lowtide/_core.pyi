@@ -536,6 +536,10 @@ class OpRow:
     def result_over(self) -> list[int]:
         """Arguments in whose bytes its first result can be made, with the same bits."""
 
+    @property
+    def axes(self) -> str:
+        """How it may run in parts, in the notation of ``include/lowtide/ops.h``; empty: it cannot."""
+
 def op_row(name: str) -> OpRow:
     """The row of an operator; where there is none, one that says nothing."""
 

@@ -541,7 +541,8 @@ void bind_ops(nb::module_& m) {
       .def_ro("moves_no_bytes", &OpFacts::moves_no_bytes)
       .def_ro("reads_what_it_picks", &OpFacts::reads_what_it_picks)
       .def_ro("numbers_decide_shape", &OpFacts::numbers_decide_shape)
-      .def_prop_ro("result_over", [](const OpFacts& row) { return positions(row.result_over); });
+      .def_prop_ro("result_over", [](const OpFacts& row) { return positions(row.result_over); })
+      .def_ro("axes", &OpFacts::axes);
   m.def(
       "op_row", [](std::string_view name) { return op_facts(name).value_or(OpFacts{.name = {}, .hidden_writes = {}}); },
       "name"_a);
