@@ -72,11 +72,14 @@ struct Block {
   std::uint32_t tier = 0;       // 0: memory, where ops can use it; i: the plan's i-th tier, from 1
   Part part = {};               // which bytes of the buffer it holds, those of this part
   Bytes period = {};            // of the parts; 0 if it holds the whole
+
+  // What it takes of a buffer of that size. A count of 0, which no right plan has, counts as 1.
+  Bytes bytes_of(Bytes buffer_size) const { return Bytes(buffer_size.count() / (part.count == 0 ? 1 : part.count)); }
 };
 
 // How a step runs its op.
 struct StepPart {
-  std::uint32_t axis = 0;  // of the op's axes, if it is a part
+  std::uint32_t axis = 0;  // of the op's axes; 0 if it runs the whole
   Part part = {};
 
   bool operator==(const StepPart&) const = default;
@@ -130,6 +133,9 @@ struct Plan {
   Bytes resident;  // all resident buffers whose home is memory
   Nanos time;      // the sum of the ops' costs, of each as often as it runs, and of what they wait for transfers
   Provenance provenance;
+
+  // How `step` runs its op.
+  StepPart part(StepIndex step) const { return parts.empty() ? StepPart() : parts[step.index()]; }
 
   // The share of the arena that even its fullest step leaves unused.
   double fragmentation() const;

@@ -71,6 +71,7 @@ enum class ErrorCode : std::uint16_t {
   malformed_transfer = 227,  // not between memory and a tier, of two buffers, against time or out of order
   wrong_tier = 228,          // an operand is in a tier, where no op can use it
   in_flight = 229,           // a block is used while a transfer fills it, or changed while one reads it
+  wrong_part = 230,          // a block holds another part of its buffer than the one needed, or not all that is needed
 
   // Budgets, limits and options.
   memory_infeasible = 301,   // more bytes are needed than the memory budget has

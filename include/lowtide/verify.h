@@ -26,12 +26,17 @@
 //     is from a block that holds the whole version;
 //   - it writes a cut result to a block of the whole buffer, whose other parts stay as they are, or to one of this part
 //     alone; to a result without a period it adds, in a block of the whole buffer, which nobody reads before all parts
-//     have been added, each once;
-//   - parts of one version that meet in a block are all of one period and count; transfers copy finished versions;
+//     have been added. They are added in rising order, of one axis and count, so that the sum is always rounded alike;
+//   - as long as the parts of a block are not all of one version, whoever uses them cuts them by one period and count.
+//     One version in all parts is as good as if it had been made in whole;
+//   - it makes a result in the bytes of an operand (Reuse) only if both have one period, which is not 0;
+//   - transfers copy blocks that hold one version, to blocks of the same part; what must be there at the end is in a
+//     block of the whole buffer;
 //   - the first run of an op is that of the first step that names it: in whole, or in all parts of that axis and count,
-//     each once; every further step of the op runs it again, or a part of it.
+//     each once, in any order; every further step of the op runs it again, or a part of it.
 //
-// A random op, a collective and an op that an edge names run in whole. A part costs and needs what PartCount says.
+// A random op, a collective and an op that an edge names run in whole. Homes of resident buffers are whole. A part
+// costs and needs what PartCount says.
 //
 // With tiers, five things happen before a step, and before the plan ends, in this order:
 //

@@ -6,6 +6,8 @@
 
 #include "base/shown_name.h"
 #include "base/words.h"
+#include "verify/first_runs.h"
+#include "verify/parts_form.h"
 #include "verify/transfers_form.h"
 
 namespace lowtide {
@@ -55,24 +57,28 @@ Status check_steps(const Graph& graph, const Plan& plan) {
     return malformed("the plan has ", steps, " steps, but reads for ", plan.reads.size(), ", writes for ",
                      plan.writes.size(), " and workspaces for ", plan.workspaces.size());
   }
+  if (!plan.parts.empty() && plan.parts.size() != steps) {
+    return malformed("the plan has ", steps, " steps, but parts for ", plan.parts.size());
+  }
   if (plan.blocks.size() > kMaxIds || steps > kMaxIds) {
     return malformed("the plan has ", plan.blocks.size(), " blocks and ", steps, " steps, more than ids can name");
   }
 
   const Unrepeatable unrepeatable(graph);
-  std::vector<bool> run(graph.num_ops());
+  const StepPartCheck parts(graph, plan);
+  FirstRuns runs(graph.num_ops());
   for (std::size_t step = 0; step < steps; ++step) {
     const OpId id = plan.order[step];
     if (id.index() >= graph.num_ops()) {
       return malformed("step ", step, " runs op ", id, ", but the graph has ", graph.num_ops());
     }
-    if (run[id.index()]) {
+    if (Status status = parts.check(StepIndex(step)); !status.ok()) return status;
+    if (!runs.add(id, plan.part(StepIndex(step)))) {
       if (const std::string why = unrepeatable.reason(id); !why.empty()) {
         return Error{ErrorCode::op_repeated,
                      words("step ", step, " runs ", describe_op(graph, id), " again, but ", why)};
       }
     }
-    run[id.index()] = true;
     const Op op = graph.op(id);
     if (plan.reads[step].size() != op.reads.size() || plan.writes[step].size() != op.writes.size()) {
       return malformed("step ", step, " gives ", plan.reads[step].size(), " reads and ", plan.writes[step].size(),
@@ -86,9 +92,10 @@ Status check_steps(const Graph& graph, const Plan& plan) {
       }
     }
   }
-  if (const auto missing = std::ranges::find(run, false); missing != run.end()) {
-    const OpId id(static_cast<std::size_t>(missing - run.begin()));
-    return Error{ErrorCode::op_missing, words("no step runs ", describe_op(graph, id))};
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    if (runs.is_complete(id)) continue;
+    const std::string part = runs.has_begun(id) ? describe_part(runs.first_missing(id).part) + " of " : "";
+    return Error{ErrorCode::op_missing, words("no step runs ", part, describe_op(graph, id))};
   }
   return Done{};
 }
@@ -136,6 +143,7 @@ class BlockCheck {
     if (block.tier > plan_.tiers.size()) {
       return malformed("block ", id, " is in tier ", block.tier, ", but the plan has ", plan_.tiers.size());
     }
+    if (Status status = check_block_part(graph_, plan_, id); !status.ok()) return status;
     const bool planned = graph_.buffer(block.buffer).planned();
     if (!block.offset) {
       return planned ? wrong(ErrorCode::wrong_residence, id, "is planned but has no offset") : check_home(id);
@@ -199,7 +207,9 @@ std::string describe_buffer(const Graph& graph, BufferId buffer) {
 }
 
 std::string describe_block(const Graph& graph, const Plan& plan, BlockId block) {
-  return words("block ", block, " (", describe_buffer(graph, plan.blocks[block.index()].buffer), ")");
+  const auto& [index, count] = plan.blocks[block.index()].part;
+  const std::string part = count == 1 ? "" : describe_part({index, count}) + " of ";
+  return words("block ", block, " (", part, describe_buffer(graph, plan.blocks[block.index()].buffer), ")");
 }
 
 std::string describe_tier(const Plan& plan, std::uint32_t tier) {

@@ -55,6 +55,7 @@ class TransferCheck {
       return wrong("goes from ", what(transfer_.from), " to ", what(transfer_.to), why);
     };
     if (from().buffer != to().buffer) return wrong_ends(", which stands in for another buffer");
+    if (from().part != to().part || from().period != to().period) return wrong_ends(", which holds another part");
     if (from().tier == 0 && to().tier == 0) return wrong_ends(", but both are in memory");
     if (from().tier != 0 && to().tier != 0) return wrong_ends(", but neither is in memory");
     return Done{};

@@ -7,7 +7,8 @@
 namespace lowtide {
 
 // Every link moves something; transfers are listed as they begin, and each goes between memory and a tier, for one
-// buffer, while both of its blocks live: E201, E207 and E227. The blocks' own form must have been checked.
+// buffer or one part of it, while both of its blocks live: E201, E207 and E227. The blocks' own form must have been
+// checked.
 //
 // Before a step, blocks in tiers come and go first, then its stores begin and are waited for, then blocks in memory
 // come and go, and then its loads begin and are waited for. So these are the lives at least, but that a home is always

@@ -8,9 +8,12 @@
 
 #include "base/words.h"
 #include "verify/clocks.h"
+#include "verify/contents.h"
+#include "verify/first_runs.h"
 #include "verify/flights.h"
 #include "verify/form.h"
 #include "verify/occupancy.h"
+#include "verify/parts_form.h"
 
 namespace lowtide {
 namespace {
@@ -25,9 +28,9 @@ class Execution {
   Execution(const Graph& graph, const Plan& plan)
       : graph_(graph),
         plan_(plan),
-        ran_(graph.num_ops()),
+        runs_(graph.num_ops()),
         arenas_(plan.tiers.size() + 1),
-        holds_(plan.blocks.size()),
+        contents_(plan),
         seen_in_(graph.num_buffers()),
         flights_(plan),
         clocks_(plan) {
@@ -39,7 +42,7 @@ class Execution {
         begins.emplace_back(block.begin.index(), id);
         ends.emplace_back(block.end.index(), id);
       } else if (const VersionId first = graph.buffer(block.buffer).versions.front(); !graph.version(first).writer) {
-        holds_[id.index()] = first;
+        contents_.write(id, first);
       }
     }
     begins_ = Lists<BlockId>::group(plan.order.size() + 1, begins);
@@ -53,15 +56,15 @@ class Execution {
     for (StepIndex step(0); step.index() < plan_.order.size(); step = step.next()) {
       step_ = step;
       op_ = plan_.order[step.index()];
-      again_ = ran_[op_.index()];
-      ran_[op_.index()] = true;
+      look_at_part();
+      again_ = !runs_.add(op_, part_);
       if (Status status = prepare(); !status.ok()) return status;
       if (Status status = place_workspace(); !status.ok()) return status;
       if (Status status = keep_sequences(); !status.ok()) return status;
       if (Status status = read_and_write(); !status.ok()) return status;
-      for (const BlockId block : taken_over_) holds_[block.index()].reset();
+      for (const BlockId block : taken_over_) contents_.clear(block);
       taken_over_.clear();
-      clocks_.run(graph_.op(op_).cost);
+      clocks_.run(cost_);
     }
     step_ = StepIndex(plan_.order.size());
     if (Status status = prepare(); !status.ok()) return status;
@@ -76,10 +79,29 @@ class Execution {
     return {code, words(parts...)};
   }
 
-  // "step 4, op 7 'aten::mul'"
-  std::string here() const { return words("step ", step_, ", ", describe_op(graph_, op_)); }
+  // "step 4, op 7 'aten::mul'", "step 4, op 7 'aten::mul', part 0 of 2"
+  std::string here() const {
+    return words("step ", step_, ", ", describe_op(graph_, op_), is_part() ? ", " + describe_part(part_.part) : "");
+  }
   std::string name(BlockId id) const { return describe_block(graph_, plan_, id); }
   std::string name(BufferId id) const { return describe_buffer(graph_, id); }
+
+  void look_at_part() {
+    const Op op = graph_.op(op_);
+    part_ = plan_.part(step_);
+    workspace_ = op.workspace;
+    cost_ = op.cost;
+    if (!is_part()) return;
+    axis_ = graph_.axis(op_, part_.axis);
+    const PartCount& needs = *find_count(axis_, part_.part.count);
+    workspace_ = needs.workspace;
+    cost_ = needs.cost;
+  }
+  bool is_part() const { return part_.part.count > 1; }
+  // What the step uses of an operand.
+  Piece read_piece(std::size_t i) const { return is_part() ? piece(axis_.reads[i]) : Piece(); }
+  Piece write_piece(std::size_t i) const { return is_part() ? piece(axis_.writes[i]) : Piece(); }
+  Piece piece(Bytes period) const { return period == Bytes(0) ? Piece() : Piece{period, part_.part}; }
 
   // What happens before a step, or before the plan ends: see verify.h.
   Status prepare() {
@@ -122,7 +144,7 @@ class Execution {
       const BlockId to = transfers[transfer].to;
       if (!lies(to, where)) continue;
       const Flights::Flight flight = flights_.end(transfer);
-      holds_[to.index()] = flight.content;
+      contents_.write(to, flight.content);
       clocks_.wait_until(flight.over);
     }
     return Done{};
@@ -138,9 +160,10 @@ class Execution {
     if (flights_.is_filled(from)) return refuse(ErrorCode::in_flight, moves, from, "a transfer still fills");
     if (flights_.is_filled(to)) return refuse(ErrorCode::in_flight, "fills", to, "another transfer still fills");
     if (flights_.is_read(to)) return refuse(ErrorCode::in_flight, "fills", to, "another transfer still reads");
-    const std::optional<VersionId> content = holds_[from.index()];
-    if (!content) return refuse(ErrorCode::read_before_write, moves, from, "holds nothing");
-    holds_[to.index()].reset();
+    const std::optional<VersionId> content = contents_.finished(from);
+    if (!content && contents_.is_empty(from)) return refuse(ErrorCode::read_before_write, moves, from, "holds nothing");
+    if (!content) return refuse(ErrorCode::wrong_part, moves, from, "holds no version in whole");
+    contents_.clear(to);
     const Bytes size = size_of(from);
     const Nanos over = store ? clocks_.begin_store(tier_of(to), size) : clocks_.begin_load(tier_of(from), size);
     flights_.begin(index, {*content, over});
@@ -210,7 +233,23 @@ class Execution {
     if (!same_bytes || from.end != step_.next()) return false;
     const Op op = graph_.op(op_);
     return std::ranges::find(op.reuses, Reuse{from.buffer, to.buffer}) != op.reuses.end() &&
-           is_given(plan_.reads[step_.index()], last) && is_given(plan_.writes[step_.index()], next);
+           is_given(plan_.reads[step_.index()], last) && is_given(plan_.writes[step_.index()], next) &&
+           are_cut_alike(last, next);
+  }
+
+  // A part reads each byte before it writes there only where both are cut, and in the same places.
+  bool are_cut_alike(BlockId read, BlockId written) const {
+    if (!is_part()) return true;
+    Bytes period;
+    const std::span<const BlockId> writes = plan_.writes[step_.index()];
+    const std::span<const BlockId> reads = plan_.reads[step_.index()];
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+      if (writes[i] == written) period = axis_.writes[i];
+    }
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      if (reads[i] == read && axis_.reads[i] != period) return false;
+    }
+    return period != Bytes(0);
   }
 
   void give_back(BlockId id) {
@@ -225,7 +264,7 @@ class Execution {
 
   Status place_workspace() {
     const Bytes offset = plan_.workspaces[step_.index()];
-    const Bytes size = graph_.op(op_).workspace;
+    const Bytes size = workspace_;
     Arena& memory = arenas_[0];
     peak_ = std::max(peak_, memory.live + size);
     if (size == Bytes(0)) return Done{};
@@ -264,28 +303,56 @@ class Execution {
     for (std::size_t i = 0; i < op.reads.size(); ++i) {
       const VersionId version = graph_.value(op.reads[i]).version;
       const BufferId buffer = graph_.version(version).buffer;
-      if (Status status = check_access(read_blocks[i], buffer, "reads"); !status.ok()) return status;
+      const Piece piece = read_piece(i);
+      if (Status status = check_access(read_blocks[i], buffer, piece, "reads"); !status.ok()) return status;
       if (leaves_alone(op, buffer)) continue;
       if (Status status = check_landed(read_blocks[i], "reads"); !status.ok()) return status;
-      if (Status status = check_holds(read_blocks[i], version, "reads"); !status.ok()) return status;
+      if (Status status = check_holds(read_blocks[i], piece, version, "reads"); !status.ok()) return status;
     }
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
-      const Version version = graph_.version(op.writes[i]);
-      if (Status status = check_access(write_blocks[i], version.buffer, "writes"); !status.ok()) return status;
-      if (leaves_alone(op, version.buffer)) continue;
-      if (Status status = check_landed(write_blocks[i], "writes"); !status.ok()) return status;
-      if (flights_.is_read(write_blocks[i])) {
-        return wrong(ErrorCode::in_flight, here(), " writes ", name(write_blocks[i]), ", which a transfer still reads");
+      const BufferId buffer = graph_.version(op.writes[i]).buffer;
+      const BlockId block = write_blocks[i];
+      const Piece piece = write_piece(i);
+      if (Status status = check_access(block, buffer, piece, "writes"); !status.ok()) return status;
+      if (leaves_alone(op, buffer)) continue;
+      if (Status status = check_landed(block, "writes"); !status.ok()) return status;
+      if (flights_.is_read(block)) {
+        return wrong(ErrorCode::in_flight, here(), " writes ", name(block), ", which a transfer still reads");
       }
-      if (version.index > 0) {
-        const VersionId previous = graph_.buffer(version.buffer).versions[version.index - 1];
-        if (Status status = check_holds(write_blocks[i], previous, "changes in place"); !status.ok()) return status;
-      } else if (const std::optional<VersionId>& held = holds_[write_blocks[i].index()]) {
-        return wrong(ErrorCode::block_made_twice, here(), " makes ", name(write_blocks[i]), ", which holds version ",
-                     graph_.version(*held).index, " already");
-      }
-      holds_[write_blocks[i].index()] = op.writes[i];
+      const bool sums = is_part() && piece.period == Bytes(0);
+      if (Status status = sums ? add(block, op.writes[i]) : write(block, piece, op.writes[i]); !status.ok())
+        return status;
     }
+    return Done{};
+  }
+
+  Status write(BlockId block, const Piece& piece, VersionId written) {
+    const Version version = graph_.version(written);
+    if (version.index > 0) {
+      const VersionId previous = graph_.buffer(version.buffer).versions[version.index - 1];
+      if (Status status = check_holds(block, piece, previous, "changes in place"); !status.ok()) return status;
+    } else if (const Contents::Held held = contents_.look(block, piece); held.mixed || held.version) {
+      return makes_on_content(block, held.version);
+    }
+    contents_.write(block, piece, written);
+    return Done{};
+  }
+
+  Error makes_on_content(BlockId block, std::optional<VersionId> held) const {
+    const std::string what = held ? words("version ", graph_.version(*held).index) : "other parts";
+    return wrong(ErrorCode::block_made_twice, here(), " makes ", name(block), ", which holds ", what, " already");
+  }
+
+  // The first part makes the sum, and each further one comes when the one before has been added.
+  Status add(BlockId block, VersionId written) {
+    const Contents::Sum* sum = contents_.sum(block);
+    if (sum == nullptr && !contents_.is_empty(block)) return makes_on_content(block, contents_.finished(block));
+    const Contents::Sum next = sum != nullptr ? *sum : Contents::Sum{written, part_.axis, part_.part.count, 0};
+    if (next.axis != part_.axis || next.count != part_.part.count || next.next != part_.part.index) {
+      return wrong(ErrorCode::wrong_part, here(), " adds to ", name(block), ", but ",
+                   describe_part({next.next, next.count}), " along axis ", next.axis, " is to be added first");
+    }
+    contents_.add(block, written, part_);
     return Done{};
   }
 
@@ -301,11 +368,16 @@ class Execution {
     return wrong(ErrorCode::in_flight, here(), " ", verb, " ", name(id), ", which a transfer still fills");
   }
 
-  // The block stands in for `buffer`, is alive in memory, and is the only one of that buffer that the op is given.
-  Status check_access(BlockId id, BufferId buffer, std::string_view verb) {
+  // The block stands in for `buffer`, or has that piece of it, is alive in memory, and is the only one of that buffer
+  // that the op is given.
+  Status check_access(BlockId id, BufferId buffer, const Piece& piece, std::string_view verb) {
     const Block& block = plan_.blocks[id.index()];
     if (block.buffer != buffer) {
       return wrong(ErrorCode::wrong_block, here(), " ", verb, " ", name(buffer), " in ", name(id));
+    }
+    if (block.part.count > 1 && (block.part != piece.part || block.period != piece.period)) {
+      return wrong(ErrorCode::wrong_part, here(), " ", verb, " ", words_of(piece), " of ", name(buffer), " in ",
+                   name(id), words_of_period(block.period));
     }
     if (step_ < block.begin || block.end <= step_) {
       return wrong(ErrorCode::use_outside_life, here(), " ", verb, " ", name(id), ", which lives [", block.begin, ",",
@@ -324,13 +396,23 @@ class Execution {
     return Done{};
   }
 
-  Status check_holds(BlockId id, VersionId needed, std::string_view verb) const {
-    const std::optional<VersionId>& held = holds_[id.index()];
-    if (held == needed) return Done{};
-    const std::string what = words(here(), " ", verb, " version ", graph_.version(needed).index, " of ", name(id));
-    if (!held) return wrong(ErrorCode::read_before_write, what, ", which nothing has written yet");
-    return wrong(ErrorCode::wrong_version, what, ", which holds version ", graph_.version(*held).index);
+  Status check_holds(BlockId id, const Piece& piece, VersionId needed, std::string_view verb) const {
+    const Contents::Held held = contents_.look(id, piece);
+    if (!held.mixed && held.version == needed) return Done{};
+    const std::string part = piece.part.count > 1 ? words_of(piece) + " of " : "";
+    const std::string what =
+        words(here(), " ", verb, " ", part, "version ", graph_.version(needed).index, " of ", name(id));
+    if (held.mixed) return wrong(ErrorCode::wrong_part, what, ", which is not complete, or in other parts");
+    if (!held.version) return wrong(ErrorCode::read_before_write, what, ", which nothing has written yet");
+    return wrong(ErrorCode::wrong_version, what, ", which holds version ", graph_.version(*held.version).index);
   }
+
+  // "part 0 of 2 with a period of 256", "the whole"
+  static std::string words_of(const Piece& piece) {
+    if (piece.part.count == 1) return "the whole";
+    return words(describe_part(piece.part), words_of_period(piece.period));
+  }
+  static std::string words_of_period(Bytes period) { return words(" with a period of ", period); }
 
   Status check_edges() const {
     std::vector<StepIndex> step_of(graph_.num_ops());  // of first runs
@@ -351,7 +433,7 @@ class Execution {
       const Block& block = plan_.blocks[id.index()];
       const bool planned = graph_.buffer(block.buffer).planned();
       const bool counts = planned ? block.tier == 0 && block.end.index() == plan_.order.size() : !block.offset;
-      if (counts && holds_[id.index()] == graph_.buffer(block.buffer).versions.back())
+      if (counts && block.part.count == 1 && contents_.finished(id) == graph_.buffer(block.buffer).versions.back())
         found[block.buffer.index()] = true;
     }
     for (BufferId id(0); id.index() < graph_.num_buffers(); id = id.next()) {
@@ -394,7 +476,10 @@ class Execution {
   Bytes stated_arena(std::uint32_t tier) const { return tier == 0 ? plan_.arena : plan_.tiers[tier - 1].arena; }
   // " in tier 1 'disk'"; nothing for memory.
   std::string in_tier(std::uint32_t tier) const { return tier == 0 ? "" : words(" in ", describe_tier(plan_, tier)); }
-  Bytes size_of(BlockId id) const { return graph_.buffer(plan_.blocks[id.index()].buffer).size; }
+  Bytes size_of(BlockId id) const {
+    const Block& block = plan_.blocks[id.index()];
+    return block.bytes_of(graph_.buffer(block.buffer).size);
+  }
 
   const Graph& graph_;
   const Plan& plan_;
@@ -404,16 +489,20 @@ class Execution {
 
   StepIndex step_;
   OpId op_;
-  bool again_ = false;     // the op has run before
-  std::vector<bool> ran_;  // by op
+  StepPart part_;
+  Axis axis_;  // if it is a part
+  Bytes workspace_;
+  Nanos cost_;
+  bool again_ = false;  // the op has run before, or the part
+  FirstRuns runs_;
   struct Arena {
     Occupancy taken;
     Bytes live;
     Bytes highest;
   };
-  std::vector<Arena> arenas_;                    // memory's, and that of each tier
-  std::vector<BlockId> taken_over_;              // at this step: their bytes are another block's now
-  std::vector<std::optional<VersionId>> holds_;  // by block
+  std::vector<Arena> arenas_;        // memory's, and that of each tier
+  std::vector<BlockId> taken_over_;  // at this step: their bytes are another block's now
+  Contents contents_;
   std::vector<std::pair<StepIndex, std::optional<BlockId>>> seen_in_;  // by buffer: when it was last used, and where
   std::optional<OpId> last_random_;
   std::optional<OpId> last_collective_;

@@ -176,9 +176,9 @@ def test_sample_is_what_is_raised(code: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_samples_of_wrong_plans_are_those_of_the_verifier() -> None:
-    """verify_test.cc and verify_transfers_test.cc hold verify() to these messages, or to a part of them."""
+    """The tests of verify() in C++ hold it to these messages, or to a part of them."""
     cases: dict[str, list[str]] = {}
-    for test in ("verify_test.cc", "verify_transfers_test.cc"):
+    for test in ("verify_test.cc", "verify_transfers_test.cc", "verify_parts_test.cc"):
         for name, literals in CASE.findall((ROOT / "tests/cpp" / test).read_text()):
             cases.setdefault(name, []).append("".join(re.findall(r'"([^"]*)"', literals)))
     for name, number in CODE.findall(STATUS):
