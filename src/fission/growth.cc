@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <utility>
 
 namespace lowtide {
@@ -106,24 +105,60 @@ bool Growth::fits(OpId op, std::uint32_t count) const {
   return operands_.needed(op, parts_of(op, now_.axis_of.at(op), count), is_parted) <= most_;
 }
 
-bool Growth::make_fit(OpId op) {
-  const std::size_t axis = now_.axis_of.at(op);
-  std::set<BufferId> tried;
-  while (!fits(op, now_.counts.back())) {
-    std::optional<BufferId> largest;
+// Largest first, until nothing is left to gain; those that cannot be parted stay whole.
+bool Growth::part_largest(std::set<BufferId>& tried, std::span<const OpId> ops) {
+  std::optional<std::pair<BufferId, Bytes>> largest;
+  for (const OpId op : ops) {
     for (const BufferId buffer : operands_.of(op)) {
-      const std::optional<Bytes> period = operands_.period(op, axis, buffer);
+      const std::optional<Bytes> period = operands_.period(op, now_.axis_of.at(op), buffer);
       if (!period || *period == Bytes(0) || now_.parted.contains(buffer) || tried.contains(buffer)) continue;
       if (!graph_.buffer(buffer).planned() || graph_.buffer(buffer).kept) continue;
-      if (!largest || graph_.buffer(buffer).size > graph_.buffer(*largest).size) largest = buffer;
+      if (!largest || graph_.buffer(buffer).size > graph_.buffer(largest->first).size) largest = {buffer, *period};
     }
-    if (!largest) return false;
-    tried.insert(*largest);
-    // A buffer that cannot be parted stays whole, if that is little enough.
-    Grown before = now_;
-    if (!part(*largest, *operands_.period(op, axis, *largest))) now_ = std::move(before);
+  }
+  if (!largest) return false;
+  tried.insert(largest->first);
+  Grown before = now_;
+  if (!part(largest->first, largest->second)) now_ = std::move(before);
+  return true;
+}
+
+bool Growth::make_fit(OpId op) {
+  std::set<BufferId> tried;
+  while (!fits(op, now_.counts.back())) {
+    if (!part_largest(tried, std::span(&op, 1))) return false;
   }
   return true;
+}
+
+// What is there while the split runs: all that is whole, and of the rest what one op needs.
+Bytes Growth::footprint(std::uint32_t count) const {
+  std::set<BufferId> whole;
+  Bytes part;
+  for (const auto& [op, axis] : now_.axis_of) {
+    Bytes own = parts_of(op, axis, count).workspace;
+    for (const BufferId buffer : operands_.of(op)) {
+      if (!graph_.buffer(buffer).planned()) continue;
+      if (now_.parted.contains(buffer)) {
+        own += Bytes(graph_.buffer(buffer).size.count() / count);
+      } else {
+        whole.insert(buffer);
+      }
+    }
+    part = std::max(part, own);
+  }
+  Bytes bytes = part;
+  for (const BufferId buffer : whole) bytes += graph_.buffer(buffer).size;
+  return bytes;
+}
+
+// What the split shares with others is there whole from its first part to its last: as little of that as can be.
+void Growth::narrow() {
+  while (footprint(now_.counts.back()) > most_) {
+    std::vector<OpId> ops;
+    for (const auto& [op, axis] : now_.axis_of) ops.push_back(op);
+    if (!part_largest(now_.tried, ops)) return;
+  }
 }
 
 // Ops that come after one of the split and before another join it.
@@ -161,11 +196,13 @@ std::optional<GrownSplit> Growth::from(OpId op, std::size_t axis) {
       now_.unseen.pop_back();
       if (!make_fit(next)) return std::nullopt;
     }
-    if (!fill_between()) return std::nullopt;
+    narrow();
+    if (now_.unseen.empty() && !fill_between()) return std::nullopt;
   }
+  const bool is_narrow = footprint(now_.counts.back()) <= most_;
   for (const std::uint32_t count : now_.counts) {
     const auto fits_so = [&](const auto& member) { return fits(member.first, count); };
-    if (!std::ranges::all_of(now_.axis_of, fits_so)) continue;
+    if (!std::ranges::all_of(now_.axis_of, fits_so) || (is_narrow && footprint(count) > most_)) continue;
     GrownSplit grown;
     grown.split.count = count;
     grown.absorbed = now_.absorbed;

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,10 @@ class Growth {
   bool absorb(std::size_t split);
   bool part(BufferId buffer, Bytes period);
   bool fits(OpId op, std::uint32_t count) const;
+  bool part_largest(std::set<BufferId>& tried, std::span<const OpId> ops);
   bool make_fit(OpId op);
+  Bytes footprint(std::uint32_t count) const;
+  void narrow();
   bool fill_between();
   bool agrees(OpId op, std::size_t axis) const;
   std::optional<std::size_t> axis_that_agrees(OpId op, std::optional<std::pair<BufferId, Bytes>> with) const;
@@ -60,6 +64,7 @@ class Growth {
     std::vector<std::uint32_t> counts;  // that all its ops have
     std::vector<OpId> unseen;           // that may need too much
     std::vector<std::size_t> absorbed;
+    std::set<BufferId> tried;  // to be parted, so that others need not be beside them
   };
   Grown now_;
 };
