@@ -49,7 +49,9 @@ Plan finish(const Draft& draft) {
     plan.reads.add(step.reads);
     plan.writes.add(step.writes);
     plan.workspaces.push_back(step.workspace);
+    plan.parts.push_back(step.part);
   }
+  if (std::ranges::count(plan.parts, StepPart()) == std::ssize(plan.parts)) plan.parts.clear();
   plan.blocks = draft.blocks;
   plan.tiers = draft.tiers;
   plan.transfers = draft.transfers;
@@ -59,6 +61,16 @@ Plan finish(const Draft& draft) {
   plan.resident = draft.resident;
   plan.time = draft.time;
   return plan;
+}
+
+Bytes workspace_of(const Graph& graph, const DraftStep& step) {
+  const PartCount* part = part_count(graph, step.op, step.part);
+  return part != nullptr ? part->workspace : graph.op(step.op).workspace;
+}
+
+Bytes size_of(const Graph& graph, const Block& block) {
+  const Bytes size = graph.buffer(block.buffer).size;
+  return block.part.count == 0 ? size : Bytes(size.count() / block.part.count);
 }
 
 namespace {
@@ -118,11 +130,11 @@ void pack_again(const Graph& graph, Draft& draft, std::mt19937_64& random) {
   for (std::uint32_t tier = 0; tier <= draft.tiers.size(); ++tier) {
     std::vector<LayoutItem> items;
     for (const Block& block : draft.blocks) {
-      items.push_back({block.begin, block.end, padded(graph.buffer(block.buffer).size)});
+      items.push_back({block.begin, block.end, padded(size_of(graph, block))});
       if (!block.offset || block.tier != tier) items.back().size = Bytes(0);
     }
     for (StepIndex step(0); tier == 0 && step.index() < draft.steps.size(); step = step.next()) {
-      items.push_back({step, step.next(), padded(graph.op(draft.steps[step.index()].op).workspace)});
+      items.push_back({step, step.next(), padded(workspace_of(graph, draft.steps[step.index()]))});
     }
     const Layout layout = unwrap(lay_out(items, {.algorithm = "greedy_by_size"})).layout;
     for (std::size_t i = 0; i < draft.blocks.size(); ++i) {
@@ -139,7 +151,7 @@ void restate(const Graph& graph, Draft& draft) {
   for (Tier& tier : draft.tiers) tier.arena = tier.resident = Bytes(0);
   for (const Block& block : draft.blocks) {
     if (block.tier > draft.tiers.size()) continue;
-    const Bytes size = graph.buffer(block.buffer).size;
+    const Bytes size = size_of(graph, block);
     Bytes& resident = block.tier == 0 ? draft.resident : draft.tiers[block.tier - 1].resident;
     Bytes& arena = block.tier == 0 ? draft.arena : draft.tiers[block.tier - 1].arena;
     if (!block.offset) resident += size;
@@ -147,20 +159,21 @@ void restate(const Graph& graph, Draft& draft) {
   }
   for (StepIndex step(0); step.index() < draft.steps.size(); step = step.next()) {
     const Op op = graph.op(draft.steps[step.index()].op);
-    Bytes live = op.workspace;
-    if (op.workspace > Bytes(0))
-      draft.arena = std::max(draft.arena, draft.steps[step.index()].workspace + op.workspace);
+    const Bytes workspace = workspace_of(graph, draft.steps[step.index()]);
+    Bytes live = workspace;
+    if (workspace > Bytes(0)) draft.arena = std::max(draft.arena, draft.steps[step.index()].workspace + workspace);
     const auto in_memory = [](const Block& block) { return block.offset && block.tier == 0; };
     for (const Block& block : draft.blocks) {
-      if (in_memory(block) && block.begin <= step && step < block.end) live += graph.buffer(block.buffer).size;
+      if (in_memory(block) && block.begin <= step && step < block.end) live += size_of(graph, block);
     }
     for (const Block& from : draft.blocks) {
       const bool taken_over =
           in_memory(from) && from.end == step.next() && std::ranges::any_of(draft.blocks, [&](const Block& to) {
             return in_memory(to) && to.begin == step && to.offset == from.offset &&
+                   size_of(graph, to) == size_of(graph, from) &&
                    std::ranges::count(op.reuses, Reuse{from.buffer, to.buffer}) > 0;
           });
-      if (taken_over) live -= graph.buffer(from.buffer).size;
+      if (taken_over) live -= size_of(graph, from);
     }
     draft.peak = std::max(draft.peak, live);
   }

@@ -14,6 +14,7 @@ struct DraftStep {
   std::vector<BlockId> reads;
   std::vector<BlockId> writes;
   Bytes workspace;
+  StepPart part = {};
 };
 
 struct Draft {
@@ -32,6 +33,10 @@ Draft draft_plan(const Graph& graph, const std::vector<OpId>& order, std::mt1993
 void settle(const Graph& graph, Draft& draft, std::mt19937_64& random);
 
 Plan finish(const Draft& draft);
+
+// What a step and a block need, in parts or not. Of what cannot be, something.
+Bytes workspace_of(const Graph& graph, const DraftStep& step);
+Bytes size_of(const Graph& graph, const Block& block);
 
 // Each block with an offset lives from its first use to its last, by ops and transfers; in memory, to the end if its
 // buffer is planned and kept, and it is not stored. Unused blocks stay as they are.

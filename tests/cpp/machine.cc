@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "cells.h"
+#include "part_bytes.h"
 #include "plan_time.h"
 
 namespace lowtide {
@@ -28,12 +30,15 @@ class Machine {
         homes_(graph.num_buffers()),
         taken_(plan.blocks.size()),
         freed_(plan.blocks.size()),
-        random_state_at_first_run_(graph.num_ops()) {
+        random_state_at_first_run_(graph.num_ops()),
+        first_runs_(graph.num_ops()) {
     cells_.emplace_back(plan.arena.count());
     for (const Tier& tier : plan.tiers) cells_.emplace_back(tier.arena.count());
   }
 
   std::string run() {
+    look_at_parts();
+    if (!wrong_.empty()) return wrong_;
     look_at_tiers();
     bind_callers_memory();
     for (std::size_t now = 0; now <= plan_.order.size() && wrong_.empty(); ++now) {
@@ -51,7 +56,10 @@ class Machine {
       if (in_arena(b) && !freed_[b]) fail("a block outlives the step");
     }
     if (!copies_.empty() || next_copy_ < plan_.transfers.size()) fail("a copy outlives the step");
-    if (std::ranges::count(random_state_at_first_run_, std::optional<Tag>()) > 0) fail("an op did not run");
+    for (const FirstRun& run : first_runs_) {
+      if (run.indices.empty()) fail("an op did not run");
+      if (run.indices.size() < run.how.part.count) fail("a part did not run");
+    }
     look_at_figures();
     return wrong_;
   }
@@ -68,7 +76,35 @@ class Machine {
   const Cells& cells_of(std::size_t block) const { return cells_[plan_.blocks[block].tier]; }
 
   bool in_arena(std::size_t block) const { return plan_.blocks[block].offset.has_value(); }
-  std::size_t size_of(std::size_t block) const { return graph_.buffer(plan_.blocks[block].buffer).size.count(); }
+  // The bytes of its buffer that a block has, in the order in which it has them.
+  std::vector<std::size_t> bytes_in(std::size_t block) const {
+    const Block& has = plan_.blocks[block];
+    return bytes_of_part(graph_.buffer(has.buffer).size, has.period, has.part);
+  }
+  std::size_t size_of(std::size_t block) const { return bytes_in(block).size(); }
+  bool is_whole(std::size_t block) const { return plan_.blocks[block].part.count == 1; }
+
+  // Is there a cut like that?
+  void look_at_parts() {
+    const auto is_no_part = [](const Part& part) { return part.index >= part.count; };
+    for (const Block& block : plan_.blocks) {
+      const std::uint64_t period = block.period.count();
+      if (is_no_part(block.part) || (block.part.count == 1) != (period == 0)) return fail("a block is of no part");
+      if (period == 0) continue;
+      if (period % block.part.count != 0 || graph_.buffer(block.buffer).size.count() % period != 0)
+        return fail("a part of a block has no whole bytes");
+      if (!block.offset) return fail("the caller has all of it");
+    }
+    for (std::size_t i = 0; i < plan_.parts.size(); ++i) {
+      const auto& [axis, part] = plan_.parts[i];
+      if (part == Part() && axis == 0) continue;
+      if (is_no_part(part)) return fail("a step runs no part");
+      if (part_count(graph_, plan_.order[i], plan_.parts[i]) == nullptr) return fail("an op has no such parts");
+      for (const Edge& edge : graph_.edges()) {
+        if (edge.before == plan_.order[i] || edge.after == plan_.order[i]) fail("a part of an op has an edge");
+      }
+    }
+  }
 
   void look_at_tiers() {
     for (const Tier& tier : plan_.tiers) {
@@ -83,6 +119,7 @@ class Machine {
       if (std::max(from, to) >= plan_.blocks.size()) return fail("a copy has no end");
       if (plan_.blocks[from].buffer != plan_.blocks[to].buffer) fail("a copy is of another buffer");
       if (in_memory(from) == in_memory(to)) fail("a copy has no link");
+      if (bytes_in(from) != bytes_in(to)) fail("a copy is of other parts");
     }
   }
 
@@ -174,8 +211,10 @@ class Machine {
     const std::optional<Contents> contents = load(from, size_of(from));
     if (!contents) return fail("a copy is of bytes not its block's");
     if (std::ranges::count(*contents, kPoison) > 0) return fail("a copy is of nothing");
+    if (!is_finished(from)) return fail("a copy is of something half done");
     if (now == plan_.order.size() && in_arena(to)) return fail("a copy begins when there is no step left to use it");
     if (!store(to, Contents(contents->size(), kPoison))) return fail("a copy is to bytes not its block's");
+    cuts_.erase(to);
     copies_.push_back({transfer, *contents});
   }
 
@@ -204,11 +243,29 @@ class Machine {
     if (*from.offset != Bytes(start) || size_of(giver) != size || from.end.index() != now + 1) return std::nullopt;
     if (std::ranges::count(plan_.reads[now], BlockId(giver)) == 0) return std::nullopt;
     if (std::ranges::count(plan_.writes[now], BlockId(block)) == 0) return std::nullopt;
+    if (!is_each_byte_read_before(giver, block, now)) return std::nullopt;
     for (const Reuse& reuse : graph_.op(plan_.order[now]).reuses) {
       if (reuse.from == from.buffer && reuse.to == plan_.blocks[block].buffer) return giver;
     }
     return std::nullopt;
   }
+
+  // Of a part, where the operand and the result are the same bytes of their buffers, and not all of them.
+  bool is_each_byte_read_before(std::size_t read, std::size_t written, std::size_t now) const {
+    const StepPart how = part_at(now);
+    if (how.part.count == 1) return true;
+    const Axis axis = graph_.axis(plan_.order[now], how.axis);
+    std::set<Bytes> periods;
+    for (std::size_t i = 0; i < plan_.reads[now].size(); ++i) {
+      if (plan_.reads[now][i].index() == read) periods.insert(axis.reads[i]);
+    }
+    for (std::size_t i = 0; i < plan_.writes[now].size(); ++i) {
+      if (plan_.writes[now][i].index() == written) periods.insert(axis.writes[i]);
+    }
+    return periods.size() == 1 && *periods.begin() > Bytes(0);
+  }
+
+  StepPart part_at(std::size_t now) const { return plan_.parts.empty() ? StepPart() : plan_.parts[now]; }
 
   // Once the op has read everything, results lie where operands did.
   void pass_on() {
@@ -236,18 +293,75 @@ class Machine {
     return true;
   }
 
+  // Some bytes of an operand, where a step finds them. Not in a block of other parts.
+  std::optional<Contents> load(std::size_t block, const std::vector<std::size_t>& bytes) const {
+    const std::optional<Contents> all = load(block, size_of(block));
+    if (!all || (!is_whole(block) && bytes_in(block) != bytes)) return std::nullopt;
+    if (!is_whole(block)) return all;
+    Contents some;
+    for (const std::size_t byte : bytes) {
+      if (byte >= all->size()) return std::nullopt;
+      some.push_back((*all)[byte]);
+    }
+    return some;
+  }
+
+  void store(std::size_t block, const std::vector<std::size_t>& bytes, const Contents& contents) {
+    if (!is_whole(block)) {
+      store(block, contents);
+      return;
+    }
+    Contents all = *load(block, size_of(block));
+    for (std::size_t i = 0; i < bytes.size(); ++i) all[bytes[i]] = contents[i];
+    store(block, all);
+  }
+
+  static Contents some_of(const Contents& all, const std::vector<std::size_t>& bytes) {
+    Contents some;
+    for (const std::size_t byte : bytes) some.push_back(all[byte]);
+    return some;
+  }
+
+  // Has it one version in all of its bytes?
+  bool is_finished(std::size_t block) const {
+    const std::optional<Contents> contents = load(block, size_of(block));
+    const std::vector<std::size_t> bytes = bytes_in(block);
+    const std::span<const VersionId> versions = graph_.buffer(plan_.blocks[block].buffer).versions;
+    return contents && std::ranges::any_of(versions, [&](VersionId version) {
+             return some_of(reference_.of(version), bytes) == *contents;
+           });
+  }
+
+  // Parts that were written in a block are there for those who cut them alike, until the block is finished.
+  bool is_cut_alike(std::size_t block, Bytes period, std::uint32_t count) const {
+    const auto cut = cuts_.find(block);
+    return cut == cuts_.end() || cut->second == std::pair(period, count);
+  }
+
+  // What the first parts of a sum come to, in place of `whole`, which all of them do.
+  static Contents sum_so_far(Contents whole, const StepPart& last) {
+    if (last.part.index + 1 == last.part.count) return whole;
+    const Tag parts = (Tag{last.axis} << 32) + (last.part.index << 8) + last.part.count + 1;
+    for (Tag& tag : whole) tag = tag * 31 + parts;
+    return whole;
+  }
+
   void execute(std::size_t now) {
     const OpId id = plan_.order[now];
     const Op op = graph_.op(id);
+    const StepPart how = part_at(now);
+    const bool in_parts = how.part.count > 1;
+    const Axis axis = in_parts ? graph_.axis(id, how.axis) : Axis();
+    const bool again = !belongs_to_first_run(id, how);
     std::optional<Tag>& first_state = random_state_at_first_run_[id.index()];
-    const bool again = first_state.has_value();
     if (again) look_at_repeat(id);
-    if (!again) first_state = random_state_;
+    if (!first_state) first_state = random_state_;
     for (const Edge& edge : graph_.edges()) {
       const bool follows = random_state_at_first_run_[edge.before.index()].has_value();
       if (edge.after == id && !follows) return fail("an op runs before one it must follow");
     }
-    if (op.workspace.count() > 0) acquire(cells_[0], kWorkspace, plan_.workspaces[now], op.workspace.count());
+    const Bytes workspace = in_parts ? part_count(graph_, id, how)->workspace : op.workspace;
+    if (workspace.count() > 0) acquire(cells_[0], kWorkspace, plan_.workspaces[now], workspace.count());
     if (!wrong_.empty()) return;
 
     Inputs inputs(graph_, op);
@@ -263,43 +377,74 @@ class Machine {
       network_state_ = state_after(network_state_, id);
     }
     const auto left_out = [&](BufferId buffer) { return again && can_be_left_out(graph_, op, buffer); };
+    // The bytes of a buffer that this step uses.
+    const auto used = [&](BufferId buffer, Bytes period) {
+      return bytes_of_part(graph_.buffer(buffer).size, period, period == Bytes(0) ? Part() : how.part);
+    };
     std::map<BufferId, BlockId> addresses;
-    for (std::size_t i = 0; i < op.reads.size(); ++i) {
+    const auto reach = [&](BufferId buffer, BlockId block, Bytes period) {
+      if (addresses.emplace(buffer, block).first->second != block) fail("an argument has two addresses");
+      if (!in_memory(block.index())) fail("an op cannot reach its argument");
+      if (!is_whole(block.index()) && bytes_in(block.index()) != used(buffer, period)) fail("an op uses another part");
+    };
+    const auto find = [&](VersionId version, BlockId block, Bytes period, const char* otherwise) {
+      const std::vector<std::size_t> bytes = used(graph_.version(version).buffer, period);
+      const std::optional<Contents> found = load(block.index(), bytes);
+      if (!found || *found != some_of(reference_.of(version), bytes)) return fail(otherwise);
+      if (period != Bytes(0) && !is_cut_alike(block.index(), period, how.part.count)) return fail("parts are mixed");
+      if (!in_parts) inputs.add(graph_.version(version).buffer, *found);
+    };
+    for (std::size_t i = 0; i < op.reads.size() && wrong_.empty(); ++i) {
       const VersionId version = graph_.value(op.reads[i]).version;
       const BufferId buffer = graph_.version(version).buffer;
-      const BlockId block = plan_.reads[now][i];
-      if (addresses.emplace(buffer, block).first->second != block) return fail("an argument has two addresses");
-      if (!in_memory(block.index())) return fail("an op cannot reach its argument");
-      if (left_out(buffer)) continue;
-      const Contents& expected = reference_.of(version);
-      const std::optional<Contents> found = load(block.index(), expected.size());
-      if (!found || *found != expected) return fail("an op reads something else");
-      inputs.add(buffer, *found);
+      const Bytes period = in_parts ? axis.reads[i] : Bytes(0);
+      reach(buffer, plan_.reads[now][i], period);
+      if (!left_out(buffer)) find(version, plan_.reads[now][i], period, "an op reads something else");
     }
-    for (std::size_t i = 0; i < op.writes.size(); ++i) {
+    for (std::size_t i = 0; i < op.writes.size() && wrong_.empty(); ++i) {
       const Version version = graph_.version(op.writes[i]);
-      const BlockId block = plan_.writes[now][i];
-      if (addresses.emplace(version.buffer, block).first->second != block) return fail("an argument has two addresses");
-      if (!in_memory(block.index())) return fail("an op cannot reach its argument");
+      const Bytes period = in_parts ? axis.writes[i] : Bytes(0);
+      reach(version.buffer, plan_.writes[now][i], period);
       if (version.index == 0 || left_out(version.buffer)) continue;
-      const Contents& expected = reference_.of(graph_.buffer(version.buffer).versions[version.index - 1]);
-      const std::optional<Contents> found = load(block.index(), expected.size());
-      if (!found || *found != expected) return fail("an op changes something else in place");
-      inputs.add(version.buffer, *found);
+      const VersionId previous = graph_.buffer(version.buffer).versions[version.index - 1];
+      find(previous, plan_.writes[now][i], period, "an op changes something else in place");
     }
+    if (!wrong_.empty()) return;
     pass_on();
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       const std::size_t block = plan_.writes[now][i].index();
       const Version version = graph_.version(op.writes[i]);
-      const std::size_t size = graph_.buffer(version.buffer).size.count();
+      const Bytes period = in_parts ? axis.writes[i] : Bytes(0);
       if (plan_.blocks[block].buffer != version.buffer) return fail("an op writes over another buffer");
-      if (!load(block, size)) return fail("an op is given bytes not its own");
+      const std::vector<std::size_t> bytes = used(version.buffer, period);
+      const std::optional<Contents> before = load(block, bytes);
+      if (!before) return fail("an op is given bytes not its own");
       if (left_out(version.buffer)) continue;
-      if (version.index == 0 && load(block, size) != Contents(size, kPoison))
+      Contents result = in_parts ? some_of(reference_.of(op.writes[i]), bytes)
+                                 : computed(id, i, inputs.of(version.buffer), bytes.size());
+      const bool sums = in_parts && period == Bytes(0);
+      if (sums && how.part.index > 0) {
+        const StepPart last{how.axis, {how.part.index - 1, how.part.count}};
+        if (*before != sum_so_far(result, last)) return fail("a part is added to something else");
+      } else if (version.index == 0 && *before != Contents(bytes.size(), kPoison)) {
         return fail("a result is made on another");
-      store(block, computed(id, i, inputs.of(version.buffer), size));
+      }
+      if (sums) result = sum_so_far(result, how);
+      if (!sums && in_parts && !is_cut_alike(block, period, how.part.count)) return fail("parts are mixed");
+      store(block, bytes, result);
+      if (!sums && in_parts && !is_finished(block)) {
+        cuts_[block] = {period, how.part.count};
+      } else {
+        cuts_.erase(block);
+      }
     }
     cells_[0].release(kWorkspace);
+  }
+
+  bool belongs_to_first_run(OpId id, const StepPart& how) {
+    FirstRun& run = first_runs_[id.index()];
+    if (run.indices.empty()) run.how = {how.axis, {0, how.part.count}};
+    return run.how == StepPart{how.axis, {0, how.part.count}} && run.indices.insert(how.part.index).second;
   }
 
   // What memory does not show: the world sees the op run, or it runs for nothing.
@@ -355,6 +500,12 @@ class Machine {
   std::vector<Copy> copies_;                                   // under way
   std::size_t next_copy_ = 0;                                  // the first that has not begun
   std::vector<std::optional<Tag>> random_state_at_first_run_;  // by op; none: it has not run
+  struct FirstRun {
+    StepPart how;  // of part 0
+    std::set<std::uint32_t> indices;
+  };
+  std::vector<FirstRun> first_runs_;                             // by op
+  std::map<std::size_t, std::pair<Bytes, std::uint32_t>> cuts_;  // by block in the midst of it: period and count
   std::vector<std::pair<std::size_t, std::size_t>>
       heirs_;  // at this step: a block, and the one that has its bytes next
   Tag random_state_ = kStart;

@@ -4,6 +4,9 @@
 //
 // A transfer takes the bytes of one block when it begins, and leaves poison in the other until it has been waited for.
 // All the while it looks whether both are still so: it could copy any byte at any moment.
+//
+// A part reads and writes those bytes of a buffer that are its own (part_bytes.h), wherever they lie. If it has read
+// the right ones it writes the right ones; a sum is something of its own until its last part was added.
 #pragma once
 
 #include <string>

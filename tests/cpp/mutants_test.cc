@@ -1,6 +1,6 @@
 // Is verify() right? Random plans that are right, changed at random, are run by a machine that moves every byte. The
 // machine decides which of them are wrong; verify() must agree on every one, both ways. So it is for plans in memory
-// alone, and for plans with tiers and transfers.
+// alone, for plans with tiers and transfers, and for plans that run ops in parts.
 //
 //   LOWTIDE_MUTANTS   how many mutants of each kind (default 100000, with sanitizers 10000)
 //   LOWTIDE_SEED      where to start (default 1)
@@ -19,6 +19,7 @@
 #include "machine.h"
 #include "mutations.h"
 #include "random_graph.h"
+#include "splits.h"
 #include "swaps.h"
 
 namespace lowtide {
@@ -118,6 +119,7 @@ bool fits_machine(const Draft& draft) {
 struct Kind {
   Draft (*draft)(const Graph& graph, Random& random);
   const Mutation& (*mutation)(Random& random);
+  RandomGraphOptions graphs = {};
 };
 
 // Asks the machine and verify() about right plans and their mutants. Both must accept the right ones, which `count` is
@@ -132,7 +134,7 @@ void compare_judges(const Kind& kind, Count count) {
   std::uint64_t mutants = 0;
   std::uint64_t valid = 0;
   while (mutants < wanted) {
-    const Graph graph = random_graph(random);
+    const Graph graph = random_graph(random, kind.graphs);
     const Reference reference(graph);
     const Draft base = kind.draft(graph, random);
     const Plan right = finish(base);
@@ -203,6 +205,73 @@ TEST(Mutants, VerifyAgreesWithTheMachineOnTransfers) {
       static_cast<unsigned long long>(moves.at_the_end), static_cast<unsigned long long>(moves.homes));
   EXPECT_GT(std::min({moves.stores, moves.loads, moves.while_ops_run, moves.homes}), plans / 3);
   EXPECT_GT(moves.at_the_end, plans / 100);
+}
+
+// Moments that only some right plans with parts have.
+struct Splits {
+  std::uint64_t steps = 0;
+  std::uint64_t of_sums = 0;
+  std::uint64_t in_place = 0;
+  std::uint64_t again = 0;
+  std::uint64_t blocks = 0;
+  std::uint64_t taken_over = 0;  // by a block of a part
+  std::uint64_t moved = 0;       // blocks of parts that are stored or loaded
+
+  void count(const Graph& graph, const Plan& plan) {
+    std::vector<std::vector<StepPart>> ran(graph.num_ops());
+    for (StepIndex step(0); step.index() < plan.parts.size(); step = step.next()) {
+      const OpId id = plan.order[step.index()];
+      const StepPart how = plan.parts[step.index()];
+      std::vector<StepPart>& before = ran[id.index()];
+      if (how.part.count > 1) count(graph, id, how, std::ranges::count(before, how) > 0);
+      before.push_back(how);
+    }
+    for (const Block& block : plan.blocks) {
+      if (block.part.count == 1) continue;
+      ++blocks;
+      const auto gives = [&](const Block& from) {
+        return from.offset == block.offset && from.tier == 0 && block.tier == 0 && from.end == block.begin.next() &&
+               from.begin < block.begin;
+      };
+      if (std::ranges::any_of(plan.blocks, gives)) ++taken_over;
+    }
+    for (const Transfer& transfer : plan.transfers) {
+      if (plan.blocks[transfer.from.index()].part.count > 1) ++moved;
+    }
+  }
+
+  void count(const Graph& graph, OpId id, const StepPart& how, bool ran_before) {
+    ++steps;
+    if (ran_before) ++again;
+    if (std::ranges::count(graph.axis(id, how.axis).writes, Bytes(0)) > 0) ++of_sums;
+    if (std::ranges::any_of(graph.op(id).writes, [&](VersionId write) { return graph.version(write).index > 0; }))
+      ++in_place;
+  }
+};
+
+TEST(Mutants, VerifyAgreesWithTheMachineOnParts) {
+  constexpr Kind kInParts = {draft_with_parts,
+                             [](Random& random) -> const Mutation& {
+                               return any_of(random() % 3 == 0 ? mutations() : part_mutations(), random);
+                             },
+                             {.axes = true}};
+  Splits splits;
+  std::uint64_t plans = 0;
+  compare_judges(kInParts, [&](const Graph& graph, const Plan& plan) {
+    ++plans;
+    splits.count(graph, plan);
+  });
+  std::printf(
+      "in %llu right plans: %llu parts; %llu of sums, %llu in place, %llu again; %llu blocks of parts, %llu taken "
+      "over, "
+      "%llu moved\n",
+      static_cast<unsigned long long>(plans), static_cast<unsigned long long>(splits.steps),
+      static_cast<unsigned long long>(splits.of_sums), static_cast<unsigned long long>(splits.in_place),
+      static_cast<unsigned long long>(splits.again), static_cast<unsigned long long>(splits.blocks),
+      static_cast<unsigned long long>(splits.taken_over), static_cast<unsigned long long>(splits.moved));
+  EXPECT_GT(std::min({splits.of_sums, splits.in_place, splits.blocks}), plans / 3);
+  EXPECT_GT(std::min(splits.again, splits.moved), plans / 100);
+  EXPECT_GT(splits.taken_over, plans / 400);
 }
 
 }  // namespace

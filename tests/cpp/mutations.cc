@@ -232,7 +232,7 @@ bool rename_blocks(const Graph&, Draft& draft, Random& random) {
 
 bool move_workspace(const Graph& graph, Draft& draft, Random& random) {
   DraftStep& step = draft.steps[random() % draft.steps.size()];
-  if (graph.op(step.op).workspace == Bytes(0) && chance(random, 0.95)) return false;
+  if (workspace_of(graph, step) == Bytes(0) && chance(random, 0.95)) return false;
   step.workspace = any_place(draft, random);
   if (chance(random, 0.1)) step.workspace += Bytes(1 + random() % 63);
   maybe_restate(graph, draft, random);

@@ -21,6 +21,7 @@ struct Mutation {
 
 std::span<const Mutation> mutations();           // of any plan
 std::span<const Mutation> transfer_mutations();  // of one with tiers and transfers
+std::span<const Mutation> part_mutations();      // of one that runs ops in parts
 
 const Mutation& any_of(std::span<const Mutation> mutations, Random& random);
 

@@ -23,12 +23,18 @@ class Timeline {
           if (plan_.transfers[i].wait.index() == step && goes(i, stores)) now_ = std::max(now_, over_[i]);
         }
       }
-      if (step < plan_.order.size()) now_ += graph_.op(plan_.order[step]).cost.count();
+      if (step < plan_.order.size()) now_ += cost_of(step);
     }
     return now_;
   }
 
  private:
+  std::uint64_t cost_of(std::size_t step) const {
+    const OpId op = plan_.order[step];
+    const PartCount* part = plan_.parts.empty() ? nullptr : part_count(graph_, op, plan_.parts[step]);
+    return (part != nullptr ? part->cost : graph_.op(op).cost).count();
+  }
+
   const Block* block(BlockId id) const {
     return id.index() < plan_.blocks.size() ? &plan_.blocks[id.index()] : nullptr;
   }
@@ -48,7 +54,8 @@ class Timeline {
     const Link& link = plan_.tiers[tier].link;
     const std::uint64_t rate = (stores ? link.store_per_second : link.load_per_second).count();
     if (rate == 0) return;
-    const Wide work = Wide{graph_.buffer(block(moved.from)->buffer).size.count()} * 1'000'000'000;
+    const std::uint32_t parts = std::max<std::uint32_t>(1, block(moved.from)->part.count);
+    const Wide work = Wide{graph_.buffer(block(moved.from)->buffer).size.count() / parts} * 1'000'000'000;
     const Wide whole = work / rate;
     Wide& wire = wires_[2 * tier + (link.duplex && !stores ? 1 : 0)];
     wire = std::max(wire, now_) + link.latency.count() + (whole * rate < work ? whole + 1 : whole);
@@ -63,6 +70,14 @@ class Timeline {
 };
 
 }  // namespace
+
+const PartCount* part_count(const Graph& graph, OpId op, const StepPart& step) {
+  if (step.part.count < 2 || step.axis >= graph.num_axes(op)) return nullptr;
+  for (const PartCount& count : graph.axis(op, step.axis).counts) {
+    if (count.count == step.part.count) return &count;
+  }
+  return nullptr;
+}
 
 Nanos time_of(const Graph& graph, const Plan& plan) {
   const Wide time = Timeline(graph, plan).run();

@@ -6,6 +6,9 @@
 
 namespace lowtide {
 
+// What a part needs; null if it is the whole, or cannot be.
+const PartCount* part_count(const Graph& graph, OpId op, const StepPart& step);
+
 // Transfers that cannot be are left out.
 Nanos time_of(const Graph& graph, const Plan& plan);
 

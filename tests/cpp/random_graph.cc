@@ -1,8 +1,10 @@
 #include "random_graph.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/words.h"
 #include "graph/dependencies.h"
@@ -32,7 +34,10 @@ class Generator {
  private:
   std::size_t below(std::size_t limit) { return random_() % limit; }
   bool chance(double p) { return static_cast<double>(random_() % 1000) < 1000 * p; }
-  Bytes small_size() { return Bytes(chance(0.3) ? 64 * (1 + below(3)) : 1 + below(200)); }
+  Bytes small_size() {
+    if (options_.axes) return Bytes(chance(0.1) ? 1 + below(200) : chance(0.6) ? 96 : 24 * (1 + below(8)));
+    return Bytes(chance(0.3) ? 64 * (1 + below(3)) : 1 + below(200));
+  }
 
   BufferId add_buffer(Residence residence, bool initial, Bytes size) {
     const std::string name = words("b", planned_size_.size());
@@ -42,6 +47,7 @@ class Generator {
                                                     .name = name,
                                                     .initial = initial}));
     planned_size_.push_back(residence == Residence::planned ? std::optional(size) : std::nullopt);
+    size_.push_back(size);
     if (initial) readable_.push_back(id);
     return id;
   }
@@ -59,13 +65,13 @@ class Generator {
     for (std::size_t i = below(4); i > 0; --i) {
       const BufferId buffer = any_readable();
       if (planned_size_[buffer.index()]) sources.push_back(buffer);
-      const ValueId value = unwrap(builder_.add_value(buffer, "uint8", {}));
+      const ValueId value = show(buffer, "uint8");
       spec.reads.push_back(value);
-      if (chance(0.2)) spec.reads.push_back(unwrap(builder_.add_value(buffer, "int8", {})));  // a second view
+      if (chance(0.2)) spec.reads.push_back(show(buffer, "int8"));  // a second view
     }
     if (chance(0.4)) {
       const BufferId buffer = any_readable();
-      if (chance(0.7)) spec.reads.push_back(unwrap(builder_.add_value(buffer, "uint8", {})));
+      if (chance(0.7)) spec.reads.push_back(show(buffer, "uint8"));
       spec.writes.push_back(buffer);
     }
     std::vector<BufferId> created;
@@ -78,8 +84,8 @@ class Generator {
     }
     spec.writes.insert(spec.writes.end(), created.begin(), created.end());
     if (chance(0.3)) spec.workspace = small_size();
-    spec.flags.random = chance(0.2);
-    spec.flags.collective = chance(0.15);
+    spec.flags.random = chance(options_.axes ? 0.07 : 0.2);
+    spec.flags.collective = chance(options_.axes ? 0.05 : 0.15);
     spec.flags.must_not_recompute = chance(0.1);
     spec.flags.may_skip_updates = chance(0.5);
     if (options_.regions) {
@@ -96,7 +102,41 @@ class Generator {
         static_cast<void>(builder_.add_reuse(op, from, to));
       }
     }
+    if (options_.axes) add_axes(op, spec, created);
     readable_.insert(readable_.end(), created.begin(), created.end());
+  }
+
+  ValueId show(BufferId buffer, std::string_view dtype) {
+    shown_.push_back(buffer);
+    return unwrap(builder_.add_value(buffer, dtype, {}));
+  }
+
+  // Mostly all operands are cut, and mostly by rows.
+  void add_axes(OpId op, const OpSpec& spec, const std::vector<BufferId>& created) {
+    for (std::size_t tries = 1 + below(5); tries > 0; --tries) {
+      std::map<BufferId, Bytes> written;
+      const bool columns = chance(0.3);
+      const auto period = [&](BufferId buffer) {
+        const Bytes size = size_[buffer.index()];
+        return Bytes(columns != chance(0.05) ? size.count() / (size.count() % 48 == 0 ? 4 : 2) : size.count());
+      };
+      AxisSpec axis;
+      for (const BufferId buffer : spec.writes) {
+        const bool sums = std::ranges::count(created, buffer) > 0 && chance(0.15);
+        axis.writes.push_back(written[buffer] = sums ? Bytes(0) : period(buffer));
+      }
+      for (const ValueId read : spec.reads) {
+        const BufferId buffer = shown_[read.index()];
+        const auto also = written.find(buffer);
+        axis.reads.push_back(also != written.end() ? also->second : chance(0.15) ? Bytes(0) : period(buffer));
+      }
+      for (const std::uint32_t count : {2U, 3U, 4U}) {
+        if (chance(count == 2 ? 0.1 : 0.6)) continue;
+        axis.counts.push_back({count, chance(0.3) ? small_size() : Bytes(0), Nanos(below(50)), chance(0.5)});
+      }
+      // Refused where nothing is cut, a buffer has other bytes than so many times a period, or the op is never cut.
+      static_cast<void>(builder_.add_axis(op, axis));
+    }
   }
 
   std::mt19937_64& random_;
@@ -104,6 +144,8 @@ class Generator {
   GraphBuilder builder_;
   std::vector<BufferId> readable_;
   std::vector<std::optional<Bytes>> planned_size_;  // by buffer; none: resident
+  std::vector<Bytes> size_;                         // by buffer
+  std::vector<BufferId> shown_;                     // by value: its buffer
 };
 
 }  // namespace

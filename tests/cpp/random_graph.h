@@ -13,6 +13,7 @@ namespace lowtide {
 // ops that must not or cannot fully run again, and explicit edges.
 struct RandomGraphOptions {
   bool regions = false;  // ops in regions, then some of a backward pass
+  bool axes = false;     // ops that can run in parts, of buffers that are cut alike more often than not
 };
 Graph random_graph(std::mt19937_64& random, RandomGraphOptions options = {});
 

@@ -30,8 +30,9 @@ std::vector<std::size_t> steps_with(const Draft& draft, BlockId block) {
   return found;
 }
 
-BlockId add_block(Draft& draft, BufferId buffer, std::uint32_t tier) {
-  draft.blocks.push_back({buffer, StepIndex(0), StepIndex(draft.steps.size()), Bytes(0), tier});
+BlockId add_block(Draft& draft, const Block& like, std::uint32_t tier) {
+  draft.blocks.push_back(
+      {like.buffer, StepIndex(0), StepIndex(draft.steps.size()), Bytes(0), tier, like.part, like.period});
   return BlockId(draft.blocks.size() - 1);
 }
 
@@ -62,15 +63,29 @@ void follow_from(Draft& draft, std::size_t first, std::size_t end, BlockId old, 
   }
 }
 
+bool has_part(const Draft& draft, BlockId block) {
+  return draft.blocks[block.index()].part.count > 1;
+}
+
+// Between those steps it may hold no version in whole.
+bool is_made_in_parts(const Draft& draft, BlockId block) {
+  if (has_part(draft, block)) return false;
+  return std::ranges::any_of(draft.steps,
+                             [&](const DraftStep& step) { return step.part.part.count > 1 && writes(step, block); });
+}
+
 // A planned block in memory that no store has left yet.
 std::optional<BlockId> stayed(const Graph& graph, const Draft& draft, Random& random) {
   std::vector<BlockId> found;
   for (BlockId id(0); id.index() < draft.blocks.size(); id = id.next()) {
     const Block& block = draft.blocks[id.index()];
     const bool left = std::ranges::count(draft.transfers, id, &Transfer::from) > 0;
-    if (graph.buffer(block.buffer).planned() && block.tier == 0 && !left) found.push_back(id);
+    if (graph.buffer(block.buffer).planned() && block.tier == 0 && !left && !is_made_in_parts(draft, id))
+      found.push_back(id);
   }
   if (found.empty()) return std::nullopt;
+  const auto [first, end] = std::ranges::partition(found, [&](BlockId id) { return has_part(draft, id); });
+  if (first != found.begin() && random() % 2 == 0) found.erase(first, end);
   return found[random() % found.size()];
 }
 
@@ -108,8 +123,9 @@ bool swap_out(const Graph& graph, Draft& draft, Random& random) {
   std::vector<std::size_t> times;
   for (int i = 0; i < 4; ++i) times.push_back(between(first, next, random));
   std::ranges::sort(times);
-  const BlockId slot = add_block(draft, buffer, any_tier(draft, random));
-  const BlockId back = add_block(draft, buffer, 0);
+  const Block like = draft.blocks[block->index()];
+  const BlockId slot = add_block(draft, like, any_tier(draft, random));
+  const BlockId back = add_block(draft, like, 0);
   add_transfer(draft, *block, slot, times[0], times[1]);
   add_transfer(draft, slot, back, times[2], times[3]);
   if (at + 1 < uses.size()) follow_from(draft, next, draft.steps.size(), *block, back);
@@ -119,7 +135,8 @@ bool swap_out(const Graph& graph, Draft& draft, Random& random) {
 bool move_home(const Graph& graph, Draft& draft, Random& random) {
   std::vector<BlockId> homes;
   for (BlockId id(0); id.index() < draft.blocks.size(); id = id.next()) {
-    if (!draft.blocks[id.index()].offset && draft.blocks[id.index()].tier == 0) homes.push_back(id);
+    if (!draft.blocks[id.index()].offset && draft.blocks[id.index()].tier == 0 && !is_made_in_parts(draft, id))
+      homes.push_back(id);
   }
   if (homes.empty()) return false;
   const BlockId home = homes[random() % homes.size()];
@@ -131,7 +148,8 @@ bool move_home(const Graph& graph, Draft& draft, Random& random) {
   for (std::size_t i = 0; i < uses.size();) {
     const std::size_t count = between(1, uses.size() - i, random);
     const std::size_t first = uses[i];
-    const BlockId block = add_block(draft, buffer, 0);
+    const Block like = draft.blocks[home.index()];
+    const BlockId block = add_block(draft, like, 0);
     follow_from(draft, first, uses[i + count - 1] + 1, home, block);
     if (full) {
       const std::size_t wait = between(arrived, first, random);
