@@ -90,7 +90,7 @@ TEST(Fission, LogitsAreNeverWhole) {
 
 TEST(Fission, InAsFewPartsAsFit) {
   const Graph graph = Head().graph();
-  const std::optional<Splitting> found = splits_within(graph, Bytes(9 << 18), false);
+  const std::optional<Splitting> found = splits_within(graph, Bytes(11 << 18), false);
   ASSERT_TRUE(found);
   for (const Split& split : found->splits) EXPECT_EQ(split.count, 2u);
 }
