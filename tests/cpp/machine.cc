@@ -426,7 +426,7 @@ class Machine {
       if (sums && how.part.index > 0) {
         const StepPart last{how.axis, {how.part.index - 1, how.part.count}};
         if (*before != sum_so_far(result, last)) return fail("a part is added to something else");
-      } else if (version.index == 0 && *before != Contents(bytes.size(), kPoison)) {
+      } else if (version.index == 0 && std::ranges::count(*before, kPoison) != std::ssize(bytes)) {
         return fail("a result is made on another");
       }
       if (sums) result = sum_so_far(result, how);
