@@ -52,6 +52,35 @@ class OpProfile:
 Behaviour = tuple[tuple[Request, ...], int, tuple[Correction, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class PartRequest:
+    """The k-th allocation of a part: of its operator, or made while a result is delivered."""
+
+    bytes: int
+    result: int  # index among the returned tensors, or -1
+    offset: int  # inside the workspace; -1 for a result that is never scratch, and for memory that is kept
+    delivers: int  # the result that is being delivered, or -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartProfile:
+    """What one part allocates and how long it takes, with its deliveries."""
+
+    requests: tuple[PartRequest, ...]
+    workspace: int
+    time_ns: int
+    in_place: tuple[int, ...]  # results that have the form of their windows
+    whole_ns: int = 0  # what the whole operator took when this was timed
+
+    @property
+    def behaviour(self) -> PartBehaviour:
+        """Everything but the time, which changes."""
+        return self.requests, self.workspace, self.in_place
+
+
+PartBehaviour = tuple[tuple[PartRequest, ...], int, tuple[int, ...]]
+
+
 def row_of(profile: OpProfile) -> list[Any]:
     """A profile as JSON."""
     return [
@@ -77,6 +106,45 @@ def profile_of(row: Any) -> OpProfile | None:
     except (TypeError, ValueError):
         return None
     return profile if type(settled) is bool and _is_sound(profile) else None
+
+
+def part_row_of(profile: PartProfile) -> list[Any]:
+    """The profile of a part as JSON."""
+    requests = [[r.bytes, r.result, r.offset, r.delivers] for r in profile.requests]
+    return [requests, profile.workspace, profile.time_ns, list(profile.in_place), profile.whole_ns]
+
+
+def part_profile_of(row: Any) -> PartProfile | None:
+    """The profile of a row, or None if no part could have made it."""
+    try:
+        requests, workspace, time_ns, in_place, whole_ns = row
+        profile = PartProfile(
+            tuple([_part_request(*item) for item in _items(requests)]),
+            _whole(workspace, 0, _MOST_BYTES),
+            _whole(time_ns, 0, _MOST_NANOS),
+            tuple([_whole(result, 0, _MOST_ITEMS) for result in _items(in_place)]),
+            _whole(whole_ns, 0, _MOST_NANOS),
+        )
+    except (TypeError, ValueError):
+        return None
+    results = [request.result for request in profile.requests if request.result >= 0]
+    inside = [request for request in profile.requests if request.offset >= 0]
+    sound = (
+        len(set(results)) == len(results)
+        and len(set(profile.in_place)) == len(profile.in_place)
+        and all(request.offset % ALIGNMENT == 0 for request in inside)
+        and max((request.offset + request.bytes for request in inside), default=0) == profile.workspace
+    )
+    return profile if sound else None
+
+
+def _part_request(size: Any, result: Any, offset: Any, delivers: Any) -> PartRequest:
+    return PartRequest(
+        _whole(size, 1, _MOST_BYTES),
+        _whole(result, -1, _MOST_ITEMS),
+        _whole(offset, -1, _MOST_BYTES),
+        _whole(delivers, -1, _MOST_ITEMS),
+    )
 
 
 def time_of(value: Any) -> int | None:

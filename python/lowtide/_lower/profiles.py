@@ -178,7 +178,7 @@ class ProfileCache:
                 self._write()
             self._forgotten.clear()
             self._switches = switches
-            self._environment = _environment(switches)
+            self._environment = environment(switches)
             self._seen = self._directory.file_state(self._file_name())
             self._profiles, self._outside = self._read()
         return self._profiles
@@ -200,7 +200,8 @@ class ProfileCache:
         return known, {step: nanos for step, nanos in outside.items() if nanos is not None}
 
 
-def _environment(switches: tuple[Hashable, ...]) -> str:
+def environment(switches: tuple[Hashable, ...]) -> str:
+    """All but its arguments that decides what an operator does."""
     built = f"torch {torch.__version__} {torch.version.git_version} {torch.backends.cpu.get_cpu_capability()}"
     set_to = ", ".join(f"{name} {value}" for name, value in zip(SWITCH_NAMES, switches, strict=True))
     return f"10 {built}: {set_to}"
