@@ -55,6 +55,19 @@ class GraphBuilder:
     def reuse(self, op: int, source: int, result: int) -> None:
         """Let ``op`` make the buffer ``result`` in the bytes of ``source``, which it reads, if nobody needs those."""
 
+    def axis(
+        self,
+        op: int,
+        reads: Sequence[int],
+        writes: Sequence[int],
+        counts: Sequence[tuple[int, int, int, bool]],
+    ) -> None:
+        """Let ``op`` run in parts: a period in bytes for each of its reads and writes, 0 where it is not cut.
+
+        ``counts`` are numbers of parts, and of one of them the workspace, the nanoseconds, and whether its bits are
+        those of the whole.
+        """
+
     def keep(self, buffer: int) -> None:
         """Ask for the last content of a planned buffer when the step ends."""
 

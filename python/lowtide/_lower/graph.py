@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from .lowering import (
 from .profile_rows import OpProfile, Request
 from .profiles import ProfileCache, signature_of, take_profile
 from .scratch import Scratch
+from .step_parts import CountedAxis
 
 
 def profile_operators(
@@ -157,10 +158,15 @@ def _profile(operator: Operator, arguments: Sequence[tuple[str, Any]], *, timed:
         raise CaptureError(f"{error} ({operator.where.source})") from error
 
 
-def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0) -> _core.Graph:
-    """The planner's view of the step: buffers, versions, operators in program order.
+def build_graph(
+    lowered: Lowered,
+    profiles: Sequence[OpProfile],
+    margin: int = 0,
+    axes: Mapping[int, Sequence[CountedAxis]] | None = None,
+) -> _core.Graph:
+    """The planner's view of the step: buffers, versions, operators in program order, and how those run in parts.
 
-    Whatever lies in the arena gets `margin` bytes more on either side.
+    Whatever lies in the arena gets `margin` bytes more on either side; then nothing runs in parts.
     """
     _take_real_sizes(lowered, profiles)
     builder = _core.GraphBuilder()
@@ -179,7 +185,7 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
             values[key] = builder.value(ref.buffer, str(ref.dtype)[6:], ref.sizes)
         return values[key]
 
-    for operator, profile in zip(lowered.operators, profiles, strict=True):
+    for index, (operator, profile) in enumerate(zip(lowered.operators, profiles, strict=True)):
         reads = [value(ref) for ref in dict.fromkeys([*operator.reads(), *operator.held])]
         writes = [*operator.writes, *(ref.buffer for ref in operator.new_results())]
         op = builder.op(
@@ -199,6 +205,9 @@ def build_graph(lowered: Lowered, profiles: Sequence[OpProfile], margin: int = 0
         )
         for source, result in reuses(operator, lowered.buffers):
             builder.reuse(op, source, result)
+        for counted in axes.get(index, ()) if axes and not margin else ():
+            counts = [(cost.count, cost.workspace, cost.time_ns, cost.exact) for cost in counted.counts]
+            builder.axis(op, counted.periods.reads, counted.periods.writes, counts)
         for written in writes:
             versions[written] += 1
     return builder.build()

@@ -33,6 +33,11 @@ def time_ns(operator: Operator, device: Device) -> int:
     return max(_nanos(work, _peak(operator, device)), _nanos(moved, device.bytes_per_second)) + device.launch_ns
 
 
+def move_ns(moved: int, device: Device) -> int:
+    """How long a kernel takes that only moves bytes."""
+    return _nanos(moved, device.bytes_per_second) + device.launch_ns
+
+
 def _nanos(amount: int, per_second: int) -> int:
     return -(-amount * 10**9 // per_second)
 

@@ -1,0 +1,224 @@
+"""Do the parts of an operator give the bits of the whole? Run side by side, on this machine, they show it.
+
+Kernels take other paths for other shapes, so it is no matter of the operator alone: what holds for 2 parts of 512 rows
+may not hold for 16 of 64, and with another number of threads or on another processor all may be different. Operands are
+random and lie as they do in a plan: the windows of parts begin within their block, at multiples of the part's bytes.
+
+A sum over parts has other rounding than the whole one and is never exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import _core, _torch
+from .._base.devices import CPU, alignment_on
+from .._base.interrupts import signals_held
+from .._base.schemas import DEFAULT
+from .._capture.recorder import Ref
+from .._optimizer.template import Number
+from .axes import Axis
+from .custom_operators import own_state_kept
+from .lowering import Lowered, Operator
+from .part_calls import place_part
+from .profiles import signature_of
+
+SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An operator in parts, and the buffers of which blocks hold one part alone, with their periods."""
+
+    axis: Axis = field(hash=False)
+    count: int
+    alone: frozenset[tuple[int, int]]
+
+    @staticmethod
+    def of(axis: Axis, count: int, alone: Mapping[int, int]) -> Cut:
+        """The same, of a mapping."""
+        return Cut(axis, count, frozenset(alone.items()))
+
+
+def exact_signature(operator: Operator, cut: Cut) -> str:
+    """Names the comparison by all that decides it."""
+    call = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
+    alone = dict(cut.alone)
+    refs = [*operator.reads(), *(ref for ref in operator.results if ref is not None)]
+    places = [
+        f"{ref.offset * ref.dtype.itemsize % alignment_on(ref.device)}{'c' if ref.buffer in alone else ''}"
+        for ref in refs
+    ]
+    axis = f"{sorted(cut.axis.arguments.items(), key=str)}->{list(cut.axis.results)}"
+    return f"{call} at {','.join(places)} along {axis} in {cut.count}"
+
+
+def compare(
+    lowered: Lowered,
+    operator: Operator,
+    cuts: Sequence[Cut],
+    number: Callable[[Number], int | float],
+    seeds: int = SEEDS,
+) -> dict[Cut, bool]:
+    """For each of the cuts: whether its parts gave all bits of the whole."""
+    sums = {cut for cut in cuts if _sums(operator, cut)}
+    equal = {cut: cut not in sums for cut in cuts}
+    if _core.op_row(operator.target._schema.name).leaves_results_unwritten:
+        return dict.fromkeys(cuts, False)
+    try:
+        with own_state_kept(operator.target):
+            for seed in range(seeds):
+                left = [cut for cut in cuts if equal[cut]]
+                if not left:
+                    break
+                operands = _Operands(lowered, operator, number, seed)
+                expected = operands.run(operator, operands.fresh())
+                for cut in left:
+                    signals_held.look()
+                    equal[cut] = _has_bits(operands, operator, cut, expected)
+    except (RuntimeError, ValueError, IndexError, TypeError):  # random operands are not for this one
+        return dict.fromkeys(cuts, False)
+    return equal
+
+
+def _sums(operator: Operator, cut: Cut) -> bool:
+    """Whether a result of it is the sum of the parts' results."""
+    made = zip(operator.results, operator.made, cut.axis.results, strict=True)
+    return any(ref is not None and new and dim is None for ref, new, dim in made)
+
+
+class _Memory(NamedTuple):
+    """Buffers by number: their bytes, and which of them is the first that windows count from."""
+
+    content: dict[int, torch.Tensor]
+    first: dict[int, int]
+
+    def window(self, ref: Ref) -> torch.Tensor:
+        item = ref.dtype.itemsize
+        storage = self.content[ref.buffer].untyped_storage()
+        offset = (self.first[ref.buffer] + ref.offset * item) // item
+        window = torch.empty(0, dtype=ref.dtype, device=ref.device)
+        return window.set_(storage, offset, ref.sizes, ref.strides)
+
+
+class _Operands:
+    """Random operands of one operator."""
+
+    def __init__(
+        self, lowered: Lowered, operator: Operator, number: Callable[[Number], int | float], seed: int
+    ) -> None:
+        self.lowered = lowered
+        self.number = number
+        self.operator = operator
+        self.seed = seed
+        generator = torch.Generator().manual_seed(1000 + seed)
+        bound = _index_bound(operator)
+        self.drawn: dict[int, torch.Tensor] = {}
+        self.first: dict[int, int] = {}
+        for ref in operator.reads():
+            if ref.buffer not in self.drawn:
+                refs = [other for other in operator.reads() if other.buffer == ref.buffer]
+                begins = [min(0, other.offset * other.dtype.itemsize) for other in refs]
+                ends = [other.offset * other.dtype.itemsize + other.extent() for other in refs]
+                self.first[ref.buffer] = -(min(begins) // 64 * 64)
+                size = max([self.first[ref.buffer] + end for end in ends] + [lowered.buffers[ref.buffer].nbytes])
+                self.drawn[ref.buffer] = _drawn(ref, size, bound, seed, generator)
+
+    def fresh(self) -> _Memory:
+        """The operands, with their own memory for what is written."""
+        written = set(self.operator.writes)
+        content = {b: bytes_.clone() if b in written else bytes_ for b, bytes_ in self.drawn.items()}
+        return _Memory(content, self.first)
+
+    def run(self, operator: Operator, memory: _Memory) -> list[torch.Tensor | None]:
+        """What it makes, then what it has written."""
+        schema = operator.target._schema
+        arguments = [self._given(argument, memory) for argument in operator.arguments]
+        device = next((ref.device for ref in operator.results if ref is not None), CPU)
+        _, results, _ = _torch.profile(schema.name, schema.overload_name, arguments, 0, operator.grad_mode, device)
+        made = [
+            result if new and ref is not None else None
+            for result, ref, new in zip(results, operator.results, operator.made, strict=False)
+        ]
+        return [*made, *(memory.content[buffer] for buffer in operator.writes)]
+
+    def _given(self, argument: Any, memory: _Memory) -> tuple[str, Any]:
+        return ("default", None) if argument is DEFAULT else ("constant", self._value(argument, memory))
+
+    def _value(self, argument: Any, memory: _Memory) -> Any:
+        if isinstance(argument, Ref):
+            return memory.window(argument)
+        if isinstance(argument, (list, tuple)):
+            return [self._value(item, memory) for item in argument]
+        return self.number(argument) if isinstance(argument, Number) else argument
+
+
+def _has_bits(operands: _Operands, operator: Operator, cut: Cut, expected: Sequence[torch.Tensor | None]) -> bool:
+    whole = operands.fresh()
+    alone = dict(cut.alone)
+    made = [None if result is None else torch.empty_like(result) for result in expected[: len(operator.results)]]
+    for index in range(cut.count):
+        call = place_part(operator, cut.axis, index, cut.count, operands.lowered.buffers, alone)
+        content = {
+            b: _part_bytes(bytes_, alone[b], index, cut.count) if b in alone else bytes_
+            for b, bytes_ in whole.content.items()
+        }
+        memory = _Memory(content, whole.first)
+        results = operands.run(call.operator, memory)
+        for result, dim, target in zip(results, cut.axis.results, made, strict=False):
+            if target is None:
+                continue
+            if result is None or dim is None:
+                return False
+            extent = target.shape[dim] // cut.count
+            target.narrow(dim, index * extent, extent).copy_(result)
+        for buffer in set(operator.writes) & set(alone):
+            parts = _by_part(whole.content[buffer], alone[buffer], cut.count)
+            parts[:, index] = content[buffer].view(parts.shape[0], -1)
+    given = [*made, *(whole.content[buffer] for buffer in operator.writes)]
+    return all(_same_bits(a, b) for a, b in zip(given, expected, strict=True))
+
+
+def _by_part(content: torch.Tensor, period: int, count: int) -> torch.Tensor:
+    return content.view(-1, count, period // count)
+
+
+def _part_bytes(content: torch.Tensor, period: int, index: int, count: int) -> torch.Tensor:
+    """The bytes of one part, as they lie in a block of its own."""
+    return _by_part(content, period, count)[:, index].clone(memory_format=torch.contiguous_format).view(-1)
+
+
+def _same_bits(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+
+
+def _index_bound(operator: Operator) -> int:
+    """Integers below this are valid indices, whichever dimension they are for."""
+    refs = [*operator.reads(), *operator.new_results()]
+    sizes = [size for ref in refs if ref.dtype.is_floating_point for size in ref.sizes if size > 1]
+    return min(sizes, default=2)
+
+
+def _drawn(ref: Ref, size: int, bound: int, seed: int, generator: torch.Generator) -> torch.Tensor:
+    """Bytes of a buffer, random as what `ref` takes them for: normal, positive, or of very different sizes."""
+    dtype = ref.dtype
+    count = math.ceil(size / dtype.itemsize)
+    if dtype.is_floating_point or dtype.is_complex:
+        drawn = torch.randn(count, generator=generator, dtype=torch.float32)
+        if seed % 3 == 1:
+            drawn = drawn.abs_().add_(0.01)
+        elif seed % 3 == 2:
+            drawn *= torch.randn(count, generator=generator).mul_(2).exp_()
+        drawn = drawn.to(dtype)
+    elif dtype is torch.bool:
+        drawn = torch.rand(count, generator=generator) < 0.5
+    else:
+        drawn = torch.randint(0, min(bound, 100), (count,), generator=generator).to(dtype)
+    return drawn.view(torch.uint8)[:size].to(ref.device)

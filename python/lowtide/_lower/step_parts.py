@@ -1,0 +1,265 @@
+"""How the operators of a step can run in parts: their axes, what a part needs in each number of parts, and its calls.
+
+    parts = find_parts(lowered, profiles, PartCache(), number, least_bytes=1 << 20)
+    graph = build_graph(lowered, profiles, axes=parts.axes)
+    plan = ...
+    if parts.confirm(plan): program = assemble(lowered, profiles, plan, numbers, parts=parts)
+
+Only operators that matter have axes: those with a planned operand, or a workspace, of at least `least_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from .. import _core
+from .._base.random_states import read_random_states, set_random_states
+from .._optimizer.opaque import OPAQUE_UPDATE
+from .._optimizer.template import Number
+from ..errors import InvalidPlanError
+from .axes import Axis, axes_of
+from .exactness import Cut, compare, exact_signature
+from .lowering import Lowered, Operator
+from .part_cache import PartCache
+from .part_calls import PartCall, place_part
+from .part_profiles import WholeTime, known_part, part_signature
+from .parts import Periods, part_of, periods
+from .profile_rows import OpProfile, PartProfile
+from .profiles import signature_of
+
+MOST_PARTS = 64
+_WANTED = (2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class PartCost:
+    """What an operator needs in this many parts; of one part."""
+
+    count: int
+    workspace: int
+    time_ns: int
+    exact: bool  # the bits of the whole
+
+
+@dataclass(frozen=True, slots=True)
+class CountedAxis:
+    """An axis of an operator, the periods of its operands, and the numbers of parts it may run in."""
+
+    axis: Axis
+    periods: Periods
+    counts: Sequence[PartCost]
+
+
+class PartRun(NamedTuple):
+    """A part as it is called, and what it does then."""
+
+    call: PartCall
+    profile: PartProfile
+    signature: str
+
+
+def counts_of(extent: int) -> list[int]:
+    """The numbers of parts to offer: of each power of 2 the next divisor, up to 64."""
+    divisors = [count for count in range(2, min(extent, MOST_PARTS) + 1) if extent % count == 0]
+    wanted = [next((count for count in divisors if count >= least), None) for least in _WANTED]
+    return list(dict.fromkeys(count for count in wanted if count is not None))
+
+
+def may_run_in_parts(lowered: Lowered, index: int) -> bool:
+    """Whether anything about the step keeps it whole, beyond what the operator allows."""
+    operator = lowered.operators[index]
+    operands = {ref.buffer for ref in operator.reads()} | {ref.buffer for ref in operator.results if ref is not None}
+    return (
+        operator.target is not OPAQUE_UPDATE
+        and index not in lowered.pauses
+        and not any(lowered.buffers[buffer].kind == "aside" or buffer in lowered.absent for buffer in operands)
+    )
+
+
+def matters(lowered: Lowered, operator: Operator, workspace: int, least_bytes: int) -> bool:
+    """Whether it has an operand in the arena, or a workspace, that is this large."""
+    operands = [*operator.reads(), *operator.new_results()]
+    planned = [lowered.buffers[ref.buffer] for ref in operands]
+    return max([workspace, *(buffer.nbytes for buffer in planned if buffer.kind == "planned")]) >= least_bytes
+
+
+@dataclass(slots=True)
+class Parts:
+    """The axes of a step's operators, and how their parts are called."""
+
+    lowered: Lowered
+    cache: PartCache
+    number: Callable[[Number], int | float]
+    axes: dict[int, list[CountedAxis]] = field(default_factory=dict)  # by operator
+
+    def workspace(self, index: int, axis: int, count: int) -> int:
+        """What a plan gives a part."""
+        return self._cost(index, axis, count).workspace
+
+    def run(self, index: int, axis: int, part: int, count: int, alone: Mapping[int, int]) -> PartRun:
+        """A part of operator `index`; of the buffers `alone` blocks hold this part only, with these periods."""
+        operator, along = self.lowered.operators[index], self.axes[index][axis].axis
+        profile, signature = self._profile(operator, along, _profiled_part(operator, along, part, count), count, alone)
+        if profile is None:
+            raise InvalidPlanError(f"{operator.target} cannot run in {count} parts")
+        return PartRun(place_part(operator, along, part, count, self.lowered.buffers, alone), profile, signature)
+
+    def _profile(
+        self, operator: Operator, axis: Axis, part: int, count: int, alone: Mapping[int, int]
+    ) -> tuple[PartProfile | None, str]:
+        """As it was seen in this process."""
+        call = place_part(operator, axis, part, count, self.lowered.buffers, alone)
+        signature = part_signature(operator, call)
+        return known_part(WholeTime(operator, self.number), call, self.cache, signature, seen=True), signature
+
+    def confirm(self, plan: _core.Plan) -> bool:
+        """Whether all parts that the plan runs do here what it was made for; what does not hold is forgotten.
+
+        If not, the axes are as they are now, and the step is to be planned again.
+        """
+        buffers, holds = plan.block_buffers(), True
+        held: list[tuple[int, int, int]] = getattr(plan, "block_parts", list)()
+        steps: list[tuple[int, int, int]] = getattr(plan, "step_parts", list)()
+        random_state = read_random_states()
+        try:
+            for step, (axis, _, count) in enumerate(steps):
+                if count > 1:
+                    blocks = plan.step_blocks(step)
+                    alone = {buffers[block]: held[block][0] for block in blocks if held and held[block][2] > 1}
+                    holds &= self._confirm(plan.order[step], axis, count, alone)
+        finally:
+            set_random_states(random_state)
+        self.cache.save()
+        return holds
+
+    def _confirm(self, index: int, axis: int, count: int, alone: Mapping[int, int]) -> bool:
+        counted = self.axes[index][axis]
+        cost, operator = self._cost(index, axis, count), self.lowered.operators[index]
+        found, _ = self._profile(operator, counted.axis, 1, count, alone)
+        if found is None:
+            self._drop(index, axis, cost)
+            return False
+        if found.workspace > cost.workspace:
+            self._replace(index, axis, cost, replace(cost, workspace=found.workspace))
+            return False
+        cut = Cut.of(counted.axis, count, alone)
+        signature = exact_signature(operator, cut)
+        if cost.exact and not self.cache.is_compared(signature):
+            exact = compare(self.lowered, operator, [cut], self.number, seeds=1)[cut]
+            self.cache.put_exact(signature, exact)
+            if not exact:
+                self._replace(index, axis, cost, replace(cost, exact=False))
+                return False
+        return True
+
+    def _cost(self, index: int, axis: int, count: int) -> PartCost:
+        return next(cost for cost in self.axes[index][axis].counts if cost.count == count)
+
+    def _drop(self, index: int, axis: int, cost: PartCost) -> None:
+        counted = self.axes[index][axis]
+        left = [other for other in counted.counts if other != cost]
+        if left:
+            self.axes[index][axis] = CountedAxis(counted.axis, counted.periods, left)
+        else:
+            del self.axes[index][axis]
+
+    def _replace(self, index: int, axis: int, cost: PartCost, by: PartCost) -> None:
+        counted = self.axes[index][axis]
+        counts = [by if other == cost else other for other in counted.counts]
+        self.axes[index][axis] = CountedAxis(counted.axis, counted.periods, counts)
+
+
+def find_parts(
+    lowered: Lowered,
+    profiles: Sequence[OpProfile],
+    cache: PartCache,
+    number: Callable[[Number], int | float],
+    least_bytes: int,
+) -> Parts:
+    """The axes of all operators that matter, with what parts of them need on this machine.
+
+    Each distinct part that the cache does not know is run on scratch memory, and held against the whole.
+    """
+    parts = Parts(lowered, cache, number)
+    random_state = read_random_states()
+    try:
+        for index, (operator, profile) in enumerate(zip(lowered.operators, profiles, strict=True)):
+            if may_run_in_parts(lowered, index) and matters(lowered, operator, profile.workspace, least_bytes):
+                counted = _counted_axes(parts, operator, profile)
+                if counted:
+                    parts.axes[index] = counted
+    finally:
+        set_random_states(random_state)
+    cache.save()
+    return parts
+
+
+def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile) -> list[CountedAxis]:
+    lowered = parts.lowered
+    found: list[tuple[Axis, Periods, int, list[PartProfile]]] = []
+    cuts: list[list[Cut]] = []
+    whole = WholeTime(operator, parts.number)
+    for axis in axes_of(operator):
+        cut = periods(operator, axis, lowered.buffers)
+        if cut is None:
+            continue
+        for count in counts_of(axis.extent):
+            layouts = _layouts(lowered, operator, cut)
+            calls = [place_part(operator, axis, 1, count, lowered.buffers, alone) for alone in layouts]
+            taken = (known_part(whole, call, parts.cache, part_signature(operator, call), seen=False) for call in calls)
+            known = [profile for profile in taken if profile is not None]
+            if len(known) == len(calls):
+                found.append((axis, cut, count, known))
+                cuts.append([Cut.of(axis, count, alone) for alone in layouts])
+    exact = _are_exact(parts, operator, cuts)
+    counted: list[CountedAxis] = []
+    for place, (axis, cut, count, known_profiles) in enumerate(found):
+        time_ns = max(_scaled(part, profile.time_ns) for part in known_profiles)
+        cost = PartCost(count, max(part.workspace for part in known_profiles), time_ns, exact[place])
+        if counted and counted[-1].axis == axis:
+            counted[-1] = CountedAxis(axis, cut, [*counted[-1].counts, cost])
+        else:
+            counted.append(CountedAxis(axis, cut, [cost]))
+    return counted
+
+
+def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[int, int]]:
+    """Which blocks may hold a part alone, as far as that changes windows: none or all."""
+    reads = [ref.buffer for ref in dict.fromkeys([*operator.reads(), *operator.held])]
+    writes = [*operator.writes, *(ref.buffer for ref in operator.new_results())]
+    found: dict[int, set[int]] = {}
+    for buffer, period in [*zip(reads, cut.reads, strict=True), *zip(writes, cut.writes, strict=True)]:
+        found.setdefault(buffer, set()).add(period)
+    inner = {
+        buffer: max(seen)
+        for buffer, seen in found.items()
+        if len(seen) == 1
+        and lowered.buffers[buffer].kind == "planned"
+        and 0 < max(seen) < lowered.buffers[buffer].nbytes
+    }
+    return [{}, inner] if inner else [{}]
+
+
+def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]]) -> list[bool]:
+    """Whether each gives the bits of the whole in all layouts; what the cache does not know is run now."""
+    signatures = {cut: exact_signature(operator, cut) for group in cuts for cut in group}
+    unknown = [cut for cut, signature in signatures.items() if parts.cache.exact(signature) is None]
+    if unknown:
+        for cut, exact in compare(parts.lowered, operator, unknown, parts.number).items():
+            parts.cache.put_exact(signatures[cut], exact)
+    return [all(parts.cache.exact(signatures[cut]) for cut in group) for group in cuts]
+
+
+def _scaled(part: PartProfile, whole_ns: int) -> int:
+    """Its time, held against that of the whole as both were profiled; the whole's may have settled since."""
+    return max(1, round(part.time_ns * whole_ns / part.whole_ns)) if part.whole_ns and whole_ns else part.time_ns
+
+
+def _profiled_part(operator: Operator, axis: Axis, index: int, count: int) -> int:
+    """The part whose profile serves: the second, unless the first has other constants."""
+    first, second = part_of(operator, axis, 0, count), part_of(operator, axis, 1, count)
+    target, grad_mode = operator.target, operator.grad_mode
+    names = [signature_of(target, part.arguments, part.results, grad_mode) for part in (first, second)]
+    return 0 if index == 0 and names[0] != names[1] else 1
