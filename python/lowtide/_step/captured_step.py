@@ -23,8 +23,10 @@ from .._guards.report import CaptureRecord
 from .._guards.sharing import Seen, Sharing, sharing_of
 from .._lower.graph import build_graph, can_run_alone, profile_operators
 from .._lower.lowering import Lowered, StateRoot, check_last, lower, numbers_of
+from .._lower.part_cache import PartCache
 from .._lower.profile_rows import OpProfile
 from .._lower.profiles import ProfileCache, step_signature
+from .._lower.step_parts import Parts, find_parts
 from .._optimizer.opaque import OPAQUE_UPDATE, forget_rule, register_rule
 from .._optimizer.template import Number
 from .._optimizer.twin import NotExpressible, OptimizerTwin, TwinRun
@@ -162,6 +164,7 @@ class CapturedStep:
         metered: bool,
         make_room: Callable[[Variant], None],
         swap: SwapTier | None = None,
+        least_part_bytes: int | None = None,
     ) -> None:
         self.tape = tape
         self.model = model
@@ -174,6 +177,8 @@ class CapturedStep:
         self._metered = metered
         self._make_room = make_room
         self._swap = swap
+        self._least_part_bytes = least_part_bytes  # operators with operands this large may run in parts
+        self._part_cache = PartCache()
         self._beside_seen = 0  # the most bytes that a step has had beside its graph, more than was expected
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
@@ -522,7 +527,8 @@ class CapturedStep:
                 _refuse_wrong_layouts(lowered.misled)
                 raise
             _refuse_wrong_layouts(lowered.misled)
-            graph = build_graph(lowered, profiles, self._guard.margin)
+            parts = self._find_parts(lowered, profiles, value)
+            graph = build_graph(lowered, profiles, self._guard.margin, parts.axes if parts else None)
             eager = [f"{type(self.optimizers[index]).__qualname__}.step" for index in self.eager_updates]
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
@@ -531,7 +537,13 @@ class CapturedStep:
             leaving = may_leave(lowered, _found(bindings), self._swap) if self._swap else []
 
             def plan_beside(beside: Beside) -> _core.Plan:
+                nonlocal graph
                 try:
+                    for left in reversed(range(_MAX_REPLANS)):
+                        plan = self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
+                        if parts is None or parts.confirm(plan):
+                            return plan
+                        graph = build_graph(lowered, profiles, self._guard.margin, parts.axes if left else None)
                     return self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
                 except InfeasibleError as error:
                     names = cannot_leave(lowered, leaving) if self._swap else []
@@ -544,7 +556,7 @@ class CapturedStep:
             plan = plan_beside(beside)
             if self._swap is not None:
                 plan, beside = self._move_out(self._swap, lowered, plan, beside, _found(bindings), plan_beside)
-            program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap)
+            program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap, parts)
         except BaseException:
             for key in rules:
                 forget_rule(key)
@@ -572,6 +584,13 @@ class CapturedStep:
         if variant.settles:
             program.runtime.time_calls()
         return variant
+
+    def _find_parts(
+        self, lowered: Lowered, profiles: Sequence[OpProfile], value: Callable[[Number], int | float]
+    ) -> Parts | None:
+        if self._least_part_bytes is None or self._guard.margin:
+            return None
+        return find_parts(lowered, profiles, self._part_cache, value, self._least_part_bytes)
 
     def _move_out(
         self,
@@ -759,7 +778,7 @@ class CapturedStep:
             self.report.escapes.append(f"{culprit.target} ({culprit.where.source})")
         missed = [call for call in runtime.missed_calls if can_run_alone(variant.lowered.operators[operators[call]])]
         if missed and not self.report.escapes and variant.replans < _MAX_REPLANS:
-            self._replan(variant, runs, [operators[call] for call in missed])
+            self._replan(variant, runs, missed)
 
     def _beside(self, lowered: Lowered, graph: _core.Graph, bindings: Sequence[Binding]) -> Beside:
         update = 0
@@ -820,8 +839,8 @@ class CapturedStep:
             return
         variant.settles = False
         taken: dict[str, list[int]] = {}
-        for index, time_ns in zip(variant.program.operators, nanos, strict=True):
-            if time_ns > 0:
+        for call, (index, time_ns) in enumerate(zip(variant.program.operators, nanos, strict=True)):
+            if time_ns > 0 and call not in variant.program.parts:
                 taken.setdefault(variant.signatures[index], []).append(time_ns)
         self._cache.settle({signature: round(fmean(times)) for signature, times in taken.items()})
         outside = median(variant.outside[1:])  # the first step plans
@@ -834,9 +853,13 @@ class CapturedStep:
             variant.settles = False
 
     def _replan(self, variant: Variant, runs: dict[int, TwinRun], missed: Sequence[int]) -> None:
-        """A request outgrew its profile: that operator is profiled again and the step planned again."""
-        for index in missed:
-            self._cache.forget(variant.signatures[index])
+        """A request outgrew its profile: what these calls run is profiled again and the step planned again."""
+        for call in missed:
+            part = variant.program.parts.get(call)
+            if part is not None:
+                self._part_cache.forget(part)
+            else:
+                self._cache.forget(variant.signatures[variant.program.operators[call]])
         variant.replans += 1
         try:
             renewed = self._build(variant.lowered, runs)
