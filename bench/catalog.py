@@ -92,6 +92,11 @@ CATALOG = (
         "10 seconds; needs the study's graphs",
     ),
     Benchmark(
+        "fission_coverage",
+        "the bytes of operands of operators that can run in parts with those of all operators: the zoo",
+        "10 minutes; name some models for less",
+    ),
+    Benchmark(
         "step_picture",
         "what is alive over one training step of GPT-2, eager and planned: the picture of the README",
         "half a minute",

@@ -21,6 +21,8 @@
 //   once beta              of a sum, only the first part has this; the others 0 or None
 //   sizes size=...         arguments that are sizes of dimensions, cut as these are
 //   blocks g               dimensions g may have different sizes, each in as many blocks
+//   strict                 dimensions of size 1 are not broadcast
+//   dense                  where parts of operands have no gaps in memory: the kernel does not look at strides
 //
 // A line may begin with the arguments that it is for, "reduction=2: n_,n,_->,"; lines with | between them all hold.
 #pragma once

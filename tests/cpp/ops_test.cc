@@ -1,5 +1,8 @@
 #include "lowtide/ops.h"
 
+#include <set>
+#include <string_view>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -29,6 +32,17 @@ TEST(Ops, EmptyTensorsAreMemoryAsItWasFound) {
     EXPECT_TRUE(op_facts(name)->leaves_results_unwritten) << name;
   }
   EXPECT_FALSE(op_facts("aten::native_batch_norm")->leaves_results_unwritten);
+}
+
+TEST(Ops, ProductsOfMatricesHaveThreeAxes) {
+  EXPECT_EQ(op_facts("aten::mm")->axes, "mk,kn->mn");
+  EXPECT_EQ(op_facts("aten::relu")->axes, "...");
+  EXPECT_EQ(op_facts("aten::mkldnn_rnn_layer")->axes, "");
+}
+
+TEST(Ops, EveryOpHasOneRow) {
+  std::set<std::string_view> names;
+  for (const OpFacts& row : known_ops()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
 }
 
 TEST(Ops, MostSchemasAreTheWholeTruth) {

@@ -328,10 +328,288 @@ def loss_backward(make: Maker, name: str) -> Call:
     return Call(default(name), (make.floats(*output.shape).contiguous(), *arguments, weight))
 
 
-@case("sum", "mean")
+REDUCTIONS = """all amax amin any argmax argmin count_nonzero kthvalue linalg_vector_norm logsumexp max mean median min
+nansum norm prod std std_mean sum var var_mean"""
+REDUCED_ONE = "argmax argmin kthvalue max median min prod"
+
+
+def dims_overload(name: str, kinds: tuple[str, ...]) -> torch._ops.OpOverload:
+    packet = getattr(aten, name)
+    return getattr(packet, next(kind for kind in kinds if kind in packet.overloads()))
+
+
+@case(*REDUCTIONS.split())
 def reduction(make: Maker, name: str) -> Call:
     shape = make.shape()
-    if make.random.random() < 0.2:
-        return Call(default(name), (make.floats(*shape),))
-    target = aten.sum.dim_IntList if name == "sum" else aten.mean.dim
-    return Call(target, (make.floats(*shape), make.dims(len(shape)), make.flag()))
+    x = make.positive(*shape)
+    if make.random.random() < 0.1 and name in ("sum", "mean", "max", "std", "any", "prod", "nansum"):
+        return Call(dims_overload(name, ("default",)), (x,))
+    keep = {"keepdim": make.flag()} if name != "count_nonzero" else {}
+    if name in REDUCED_ONE.split():
+        between = (1,) if name == "kthvalue" else ()
+        target = dims_overload(name, ("dim", "dim_int", "default"))
+        return Call(target, (x, *between, make.dim(len(shape))), keep)
+    order = (3,) if name in ("linalg_vector_norm", "norm") else ()
+    kinds = ("correction", "dim_IntList", "ScalarOpt_dim", "dims", "dim", "default")
+    return Call(dims_overload(name, kinds), (x, *order, make.dims(len(shape))), keep)
+
+
+def other_dims(target: torch._ops.OpOverload) -> Callable[[Maker], Call]:
+    """Calls with a tensor and a dimension."""
+
+    def call(make: Maker) -> Call:
+        shape = make.shape(2)
+        return Call(target, (make.floats(*shape), make.dim(len(shape))))
+
+    return call
+
+
+CASES |= {
+    "argsort": other_dims(aten.argsort.default),
+    "cummax": other_dims(aten.cummax.default),
+    "cummin": other_dims(aten.cummin.default),
+    "cumprod": other_dims(aten.cumprod.default),
+    "cumsum": other_dims(aten.cumsum.default),
+    "logcumsumexp": other_dims(aten.logcumsumexp.default),
+    "sort": other_dims(aten.sort.default),
+}
+
+
+@case("topk")
+def topk(make: Maker) -> Call:
+    shape = make.shape(2)
+    return Call(aten.topk.default, (make.floats(*shape), 1, make.dim(len(shape))))
+
+
+@case("glu", "glu_backward")
+def glu(make: Maker, name: str) -> Call:
+    shape = make.shape(2)
+    dim = make.dim(len(shape))
+    double = [2 * size if place == dim % len(shape) else size for place, size in enumerate(shape)]
+    given = (make.floats(*shape),) if "backward" in name else ()
+    return Call(default(name), (*given, make.floats(*double), dim))
+
+
+@case("flip", "roll")
+def flip(make: Maker, name: str) -> Call:
+    shape = make.shape(2)
+    dims = make.dims(len(shape))
+    return Call(default(name), (make.floats(*shape), *([[1] * len(dims)] if name == "roll" else []), dims))
+
+
+@case("cat", "stack")
+def join(make: Maker, name: str) -> Call:
+    shape = make.shape(2, 3)
+    if name == "stack":
+        return Call(aten.stack.default, ([make.floats(*shape), make.floats(*shape)], make.dim(len(shape) + 1)))
+    dim = make.dim(len(shape))
+    sizes = [[make.size() if place == dim % len(shape) else size for place, size in enumerate(shape)] for _ in range(3)]
+    return Call(aten.cat.default, ([make.floats(*each) for each in sizes], dim))
+
+
+@case("slice_backward", "select_backward", "slice_scatter", "unfold_backward")
+def take_apart(make: Maker, name: str) -> Call:
+    shape = make.shape(2, 3)
+    dim = make.dim(len(shape))
+    place, size = dim % len(shape), shape[dim]
+    begin = make.random.randrange(size)
+    part = (*shape[:place], size - begin, *shape[place + 1 :])
+    if name == "select_backward":
+        gradient = make.floats(*shape[:place], *shape[place + 1 :])
+        return Call(aten.select_backward.default, (gradient, list(shape), dim, begin))
+    if name == "unfold_backward":
+        return Call(aten.unfold_backward.default, (make.floats(*part, begin + 1), list(shape), dim, begin + 1, 1))
+    if name == "slice_backward":
+        return Call(aten.slice_backward.default, (make.floats(*part), list(shape), dim, begin, size, 1))
+    return Call(aten.slice_scatter.default, (make.floats(*shape), make.floats(*part), dim, begin, size))
+
+
+@case("gather", "index_select", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce")
+def index(make: Maker, name: str) -> Call:
+    shape = make.shape(2, 3)
+    dim = make.dim(len(shape))
+    place = dim % len(shape)
+    longer = [size + (make.random.random() < 0.2) * make.size() for size in shape]  # where all is not alike, nor is cut
+    longer[place] = 6
+    x, of_dim = make.floats(*longer), make.integers(6, shape[dim])
+    if name == "index_select":
+        return Call(aten.index_select.default, (x, dim, of_dim))
+    if name in ("index_add", "index_copy"):
+        source = [*longer[:place], shape[dim], *longer[place + 1 :]]
+        return Call(default(name), (x, dim, torch.arange(shape[dim]), make.floats(*source)))
+    if name == "gather":
+        return Call(aten.gather.default, (x, dim, make.integers(6, *shape)))
+    picks = make.integers(6, *(shape if name != "scatter" else [1] * len(shape))).expand(shape).clone()
+    if name == "scatter" and make.flag():
+        return Call(aten.scatter.value, (x, dim, picks, 2.5))
+    source = make.floats(*shape)
+    if name == "scatter":  # several numbers for one place: any of them
+        source = source.narrow(place, 0, 1).expand(shape).clone()
+        return Call(aten.scatter.src, (x, dim, picks, source))
+    if name == "scatter_reduce":
+        return Call(aten.scatter_reduce.two, (x, dim, picks, source, make.one_of("sum", "amax", "mean")))
+    return Call(aten.scatter_add.default, (x, dim, picks, source))
+
+
+@case("constant_pad_nd")
+def pad(make: Maker) -> Call:
+    shape = make.shape(2, 4)
+    pads = make.one_of([1, -1], [make.one_of(0, 0, 1) for _ in range(2 * make.random.randint(1, len(shape)))])
+    return Call(aten.constant_pad_nd.default, (make.floats(*shape), pads, 0.5))
+
+
+@case("tril", "triu")
+def triangle(make: Maker, name: str) -> Call:
+    return Call(default(name), (make.floats(*make.shape(2)), make.one_of(-1, 0, 1)))
+
+
+@case("embedding")
+def embedding(make: Maker) -> Call:
+    return Call(aten.embedding.default, (make.floats(5, make.size()), make.integers(5, *make.shape(1, 3))))
+
+
+@case("embedding_dense_backward")
+def embedding_backward(make: Maker) -> Call:
+    shape = make.shape(1, 3)
+    arguments = (make.floats(*shape, make.size()), make.integers(5, *shape), 5, make.one_of(-1, 2), make.flag())
+    return Call(aten.embedding_dense_backward.default, arguments)
+
+
+LOSSES = "binary_cross_entropy binary_cross_entropy_with_logits huber_loss mse_loss smooth_l1_loss"
+
+
+@case(*LOSSES.split(), *(f"{name}_backward" for name in LOSSES.split() if "logits" not in name))
+def elementwise_loss(make: Maker, name: str) -> Call:
+    shape = make.shape()
+    reduction = make.one_of(0, 1, 2)
+    gradient = [make.floats(*shape) if reduction == 0 else make.floats()] if "backward" in name else []
+    x, target = make.floats(*shape).sigmoid(), make.floats(*shape).sigmoid()
+    weights = [make.one_of(None, make.broadcast(shape)) for _ in range(2 if "logits" in name else 1)]
+    between = weights if "entropy" in name else []
+    after = [0.7] if "huber" in name or "smooth" in name else []
+    return Call(default(name), (*gradient, x, target, *between, reduction, *after))
+
+
+def sized(make: Maker, dims: int) -> list[int]:
+    return [make.one_of(3, 4, 6) for _ in range(dims)]
+
+
+def pixels_of(name: str) -> int:
+    return next(count for count in (1, 2, 3) if f"{count}d" in name)
+
+
+def images(make: Maker, pixels: int) -> Tensor:
+    batch = (make.size(), make.size()) if make.random.random() < 0.8 else (make.size(),)
+    return make.floats(*batch, *sized(make, pixels))
+
+
+POOLS = "avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices"
+ADAPTIVE = "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d"
+PADS = "reflection_pad2d replication_pad2d"
+
+
+@case(*POOLS.split(), *ADAPTIVE.split(), *PADS.split())
+def pool(make: Maker, name: str) -> Call:
+    pixels = pixels_of(name)
+    numbers = {True: [2] * pixels, False: [1] * 2 * pixels}["pad" not in name]
+    return Call(default(name), (images(make, pixels), numbers))
+
+
+@case(*(f"{name}_backward" for name in [*POOLS.split(), *ADAPTIVE.split(), *PADS.split()]))
+def pool_backward(make: Maker, name: str) -> Call:
+    forward = pool(make, name.removesuffix("_backward"))
+    results = forward.target(*forward.arguments)
+    out, *indices = results if isinstance(results, tuple) else [results]
+    x, numbers = forward.arguments
+    pixels = pixels_of(name)
+    settings = {
+        "avg": [numbers, [], [0] * pixels, False, True, None],
+        "max": [numbers, [], [0] * pixels, [1] * pixels, False],
+        "ref": [numbers],
+        "rep": [numbers],
+    }.get(name[:3], [])
+    return Call(default(name), (make.floats(*out.shape), x, *settings, *indices))
+
+
+UPSAMPLED = """upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
+upsample_nearest3d upsample_trilinear3d"""
+
+
+@case(*UPSAMPLED.split(), *(f"{name}_backward" for name in UPSAMPLED.split()))
+def upsample(make: Maker, name: str) -> Call:
+    pixels = pixels_of(name)
+    shape, output = [make.size(), make.size(), *sized(make, pixels)], sized(make, pixels)
+    corners = [] if "nearest" in name else [make.flag()]
+    if "backward" not in name:
+        return Call(default(name), (make.floats(*shape), output, *corners))
+    return Call(default(name), (make.floats(*shape[:2], *output), output, shape, *corners))
+
+
+@case("grid_sampler_2d", "grid_sampler_2d_backward")
+def grid_sampler(make: Maker, name: str) -> Call:
+    n, c, h, w = (make.size() for _ in range(4))
+    x, grid = make.floats(n, c, 4, 3), make.floats(n, h, w, 2).tanh()
+    if "backward" not in name:
+        return Call(default(name), (x, grid, 0, 0, False))
+    return Call(default(name), (make.floats(n, c, h, w), x, grid, 0, 0, False, [True, True]))
+
+
+@case("empty", "full", "ones", "zeros", "new_empty", "new_full", "new_ones", "new_zeros")
+def create(make: Maker, name: str) -> Call:
+    packet = getattr(aten, name)
+    target = packet.default if "default" in packet.overloads() else packet.memory_format
+    like = (make.floats(2),) if "new" in name else ()
+    value = (2.5,) if "full" in name else ()
+    return Call(target, (*like, list(make.shape()), *value), {"dtype": torch.float64})
+
+
+CASES |= {
+    name: with_shape(function)
+    for name, function in {
+        "empty_like": lambda m, s: Call(aten.empty_like.default, (m.floats(*s),)),
+        "_prelu_kernel": lambda m, s: Call(aten._prelu_kernel.default, (m.floats(*s), m.floats(*s))),
+        "_prelu_kernel_backward": lambda m, s: Call(
+            aten._prelu_kernel_backward.default, (m.floats(*s), m.floats(*s), m.floats(*s))
+        ),
+        "hardshrink_backward": lambda m, s: Call(aten.hardshrink_backward.default, (m.floats(*s), m.floats(*s), 0.5)),
+        "log_sigmoid_backward": lambda m, s: Call(
+            aten.log_sigmoid_backward.default, (m.floats(*s), m.floats(*s), m.positive(*s))
+        ),
+        "log_sigmoid_forward": lambda m, s: Call(aten.log_sigmoid_forward.default, (m.floats(*s),)),
+        "logit_backward": lambda m, s: Call(aten.logit_backward.default, (m.floats(*s), m.floats(*s).sigmoid())),
+        "softshrink_backward": lambda m, s: Call(aten.softshrink_backward.default, (m.floats(*s), m.floats(*s), 0.5)),
+    }.items()
+}
+
+
+@case("_fused_adam_", "_fused_adamw_", "_fused_sgd_")
+def fused_update(make: Maker, name: str) -> Call:
+    shapes = [make.shape()] * make.one_of(1, 1, 2)
+    lists = [[make.positive(*shape).contiguous() for shape in shapes] for _ in range(3 if "sgd" in name else 4)]
+    rate: Any = 0.1 if make.flag() else torch.tensor(0.1)
+    target = getattr(getattr(aten, name), "default" if isinstance(rate, float) else "tensor_lr")
+    named = {"lr": rate, "weight_decay": 0.1, "maximize": False}
+    if "sgd" in name:
+        named |= {"momentum": 0.9, "dampening": 0.0, "nesterov": False, "is_first_step": False}
+        return Call(target, tuple(lists), named)
+    steps = [torch.tensor(3.0) for _ in shapes]
+    named |= {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False}
+    return Call(target, (*lists, [], steps), named)
+
+
+LISTS: dict[str, Callable[[Maker], Call]] = {}
+"""Operators without a row: what they do with each tensor of a list, another does."""
+
+
+def lists_of(*names: str) -> None:
+    def call(make: Maker, name: str) -> Call:
+        shapes = [make.shape()] * make.one_of(1, 1, 2)
+        packet, after = getattr(aten, f"_foreach_{name}"), make.one_of([2.5], [])
+        arguments = [[make.positive(*shape) for shape in shapes] for _ in range(1 if after else 2)]
+        return Call(packet.Scalar if after else packet.List, (*arguments, *after))
+
+    for name in names:
+        LISTS[f"_foreach_{name}"] = lambda make, name=name: call(make, name)
+
+
+lists_of("add", "add_", "div_", "mul", "mul_", "sub_")

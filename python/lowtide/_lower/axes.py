@@ -52,6 +52,11 @@ class _Sizes(NamedTuple):
     sizes: Sequence[int]
 
 
+def _dots_of(shapes: Sequence[_Sizes]) -> int:
+    """How many dimensions `...` stands for."""
+    return max((each.term.inside(len(each.sizes)) for each in shapes), default=0)
+
+
 class _Use(NamedTuple):
     """A dimension that has a label."""
 
@@ -80,7 +85,7 @@ class _Match:
         operands, results, sizes = self._operands(), self._results(), self._sizes()
         if operands is None or results is None or not all(guard.holds(self.named) for guard in self.rule.guards):
             return
-        dots = range(-max((each.term.inside(len(each.sizes)) for each in operands or sizes), default=0), 0)
+        dots = range(-(_dots_of(operands) or _dots_of(sizes)), 0)
         left = self._left_in_results(dots)
         uses: dict[Label, list[_Use]] = {}
         for kind, shapes, names in (("argument", operands, dots), ("result", results, left), ("size", sizes, left)):
@@ -160,14 +165,29 @@ class _Match:
 
     def _axis(self, label: Label, uses: list[_Use]) -> Axis | None:
         """An operand of size 1 is broadcast: whole; all else must be as long as the axis."""
-        cut = [use for use in uses if use.size != 1 or use.kind != "argument"]
+        cut = [use for use in uses if use.size != 1 or use.kind != "argument" or self.rule.strict]
         extent = math.gcd(*(use.size for use in cut))
         equal = all(use.size == extent for use in cut) or (label in self.rule.blocks)
         if extent < 2 or not equal:
+            return None
+        arguments = {use.place: use.dim for use in cut if use.kind == "argument"}
+        if self.rule.dense and not all(_parts_are_dense(self._ref(place), dim) for place, dim in arguments.items()):
             return None
         dims = {use.place: use.dim for use in cut if use.kind == "result"}
         results = tuple(dims.get(index) for index in range(len(self.operator.results)))
         constants: dict[Place, Constant] = {use.place: "size" for use in cut if use.kind == "size"}
         if not dims:
             constants |= {self.position[name]: "once" for name in self.rule.once}
-        return Axis(extent, {use.place: use.dim for use in cut if use.kind == "argument"}, results, constants)
+        return Axis(extent, arguments, results, constants)
+
+    def _ref(self, place: Place) -> Ref:
+        arguments = self.operator.arguments
+        found = arguments[place] if isinstance(place, int) else arguments[place[0]][place[1]]
+        assert isinstance(found, Ref)
+        return found
+
+
+def _parts_are_dense(ref: Ref, dim: int) -> bool:
+    """Whether each part is a stretch of memory without gaps."""
+    count = math.prod(ref.sizes)
+    return ref.sizes[dim] * ref.strides[dim] == count == ref.extent() // ref.dtype.itemsize

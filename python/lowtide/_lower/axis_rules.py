@@ -21,6 +21,7 @@ Label = str | int | None
 """Of a dimension: a letter; a place in `...`, from its end; none, if it is not cut."""
 
 _TERM = re.compile(r"([a-z_]*)(\.\.\.|\*|)([a-z_]*)")
+_FOREACH = "aten::_foreach_"
 _GUARD = re.compile(r"(\w+)(?:\[(\d+)\])?=(.+)")
 
 
@@ -76,6 +77,8 @@ class Rule(NamedTuple):
     once: tuple[str, ...] = ()  # what counts in one part of a sum and is left out in the others
     sizes: tuple[tuple[str, Term], ...] = ()  # arguments that are sizes of dimensions
     blocks: tuple[str, ...] = ()  # letters whose dimensions may differ in size, each in as many blocks
+    strict: bool = False  # dimensions of size 1 are not broadcast
+    dense: bool = False  # parts of operands must be without gaps in memory
 
 
 POINTWISE = Rule(results=(Term("", "...", ""),))
@@ -88,12 +91,23 @@ def parse_rules(notation: str) -> tuple[Rule, ...]:
 
 @cache
 def rules_of(target: torch._ops.OpOverload) -> tuple[Rule, ...]:
-    """Those of its row; of `add_` those of `add`. An operator that PyTorch calls pointwise needs none."""
-    name = target._schema.name
+    """Those of its row; of `add_` those of `add`. An operator that PyTorch calls pointwise needs none.
+
+    What `_foreach_add` does with lists of tensors, `add` does with each.
+    """
     if torch.Tag.pointwise in target.tags:
         return (POINTWISE,)
+    name = target._schema.name
     notation = _core.op_row(name).axes or _core.op_row(name.removesuffix("_")).axes
+    if name.startswith(_FOREACH) and _only_lists(target):
+        stem = name.removeprefix(_FOREACH).removesuffix("_")
+        return (POINTWISE._replace(strict=True),) if _core.op_row(f"aten::{stem}").axes == "..." else ()
     return parse_rules(notation)
+
+
+def _only_lists(target: torch._ops.OpOverload) -> bool:
+    types = [str(argument.type) for argument in target._schema.arguments]
+    return all("List" in each for each in types if "Tensor" in each)
 
 
 def _parse_rule(line: str) -> Rule:
@@ -108,7 +122,7 @@ def _parse_rule(line: str) -> Rule:
     words: dict[str, Any] = {}
     for clause in clauses:
         word, *names = clause.split()
-        words[word] = tuple(names)
+        words[word] = tuple(names) or True
     if "sizes" in words:
         pairs = (name.split("=") for name in words["sizes"])
         words["sizes"] = tuple((argument, _parse_term(term)) for argument, term in pairs)

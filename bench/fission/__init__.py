@@ -1,0 +1,1 @@
+"""Operators in parts, so that their operands need not be there whole."""
