@@ -137,6 +137,12 @@ CATALOG = (
         "6 minutes and 30 GB of disk in TMPDIR; `--tenth` takes a minute",
     ),
     Benchmark(
+        "step_parts",
+        "steps whose largest operators are the peak, planned in parts, with eager: peak, time and numbers of a language "
+        "model's head, attention written out, a U-Net's level and a transformer's MLP",
+        "10 minutes; name some steps for less",
+    ),
+    Benchmark(
         "step_guard",
         "the time of a step, guarded and plain: the zoo's small models, and BERT on 8 x 128",
         "1 minute",

@@ -84,6 +84,8 @@ class Stats(TypedDict):
     outside_seconds: float  # what a step takes outside its operators, if that was known when it was planned
     predicted_seconds: float  # the plan's time for the operators, and what the step takes outside of them
     profiled_ops: int
+    operators_in_parts: int
+    exact_in_parts: int  # of those: whose parts have the bits of the whole
     planning_seconds: float  # in all, of all plans
 
 
@@ -106,6 +108,7 @@ class CompiledStep:
         on_unsupported: str | None,
         swap: str | os.PathLike[str] | None = None,
         link: str | None = None,
+        allow_inexact: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         _torch.install_allocator()
@@ -114,8 +117,9 @@ class CompiledStep:
         self._optimizers = optimizers
         self._options: dict[str, Any] = {
             "memory_budget": memory_budget, "latency_budget": latency_budget, "keep_grads": keep_grads,
-            "on_unsupported": on_unsupported, "swap": swap, "link": link,
+            "on_unsupported": on_unsupported, "swap": swap, "link": link, "allow_inexact": allow_inexact,
         }  # fmt: skip
+        self._parts = "any" if allow_inexact else "exact"
         self._swap = None if swap is None else open_tier(swap, link, model)
         self._memory_budget = MemoryBudget(read_memory_budget(memory_budget))
         self._latency_ns = read_latency_budget(latency_budget)
@@ -298,7 +302,7 @@ class CompiledStep:
             operators_ns = None if self._latency_ns is None else max(0, self._latency_ns - outside_ns)
             budget = self._memory_budget.left_for_plan(graph, beside)
             if self._swap is None:
-                return self._plans.get_or_plan(graph, budget, operators_ns, alignment)
+                return self._plans.get_or_plan(graph, budget, operators_ns, alignment, self._parts)
             alignment = max(alignment, self._swap.alignment)
             return plan_in_sight(
                 graph, look=signals_held.look, memory_budget=budget, latency_budget_ns=operators_ns,
@@ -308,12 +312,25 @@ class CompiledStep:
             if error.code == "E301":
                 for note in self._memory_budget.explain(graph, beside):
                     add_note(error, f"lowtide: {note}")
+                if graph.has_axes:
+                    add_note(error, f"lowtide: {self._what_parts_would_do(graph, beside, alignment)}")
             if error.code == "E302" and outside_ns:
                 said = f"{outside_ns} ns of the latency budget's {self._latency_ns} ns"
                 add_note(error, f"lowtide: outside its operators the step takes {said}")
             raise
         finally:
             self._planning_seconds += time.perf_counter() - begin
+
+    def _what_parts_would_do(self, graph: _core.Graph, beside: Beside, alignment: int) -> str:
+        """Whether parts that have other bits would keep a budget that others do not keep."""
+        if self._parts == "any":
+            return "operators were tried in parts, with other rounding too"
+        budget = self._memory_budget.left_for_plan(graph, beside)
+        try:
+            _core.plan(graph, memory_budget=budget, alignment=alignment, parts="any")
+        except InfeasibleError:
+            return "operators in parts do not keep it either, with the same bits or without"
+        return "allow_inexact=True would keep it: operators run in parts, and sums over them have other rounding"
 
     def _make_room(self, variant: Variant) -> None:
         """All captures have one arena: those that need a larger one than this step may have are closed meanwhile."""
@@ -416,6 +433,8 @@ class CompiledStep:
             "outside_seconds": outside_ns / 1e9,
             "predicted_seconds": (plan.time_ns + outside_ns) / 1e9 if plan else 0.0,
             "profiled_ops": self._cache.taken,
+            "operators_in_parts": variant.in_parts.operators if variant else 0,
+            "exact_in_parts": variant.in_parts.exact if variant else 0,
             "planning_seconds": self._planning_seconds,
         }
 
@@ -631,6 +650,7 @@ def compile(
     on_unsupported: str | None = None,
     swap: str | os.PathLike[str] | None = None,
     link: str | None = None,
+    allow_inexact: bool = False,
 ) -> Any:
     """Gives a callable like `function` whose steps run planned, from one arena, with the same numbers bit for bit.
 
@@ -647,6 +667,10 @@ def compile(
     back while other operators run; `link` declares the rate of the way there ("2GB/s"), which is measured otherwise.
     Tensors that are away can be read and written as always.
 
+    Where no plan of whole operators keeps the memory budget, operators run in parts, along an axis of their tensors:
+    those whose parts were seen to have the bits of the whole on this machine. `allow_inexact=True` allows all of them:
+    then sums over parts have other rounding, as those of micro-batches do.
+
     What cannot be planned runs eager, with one warning that says why. Given a budget it raises `CaptureError` instead,
     because eager code keeps no budget. `on_unsupported="eager"` lets it run eager then too, and the warning says that
     the budget is not kept; `on_unsupported="raise"` always raises.
@@ -659,7 +683,7 @@ def compile(
     if function is None:
         return functools.partial(
             compile, model=model, optimizer=optimizer, memory_budget=memory_budget, latency_budget=latency_budget,
-            keep_grads=keep_grads, on_unsupported=on_unsupported, swap=swap, link=link,
+            keep_grads=keep_grads, on_unsupported=on_unsupported, swap=swap, link=link, allow_inexact=allow_inexact,
         )  # fmt: skip
     if swap is not None and memory_budget is None:
         raise ValueError("swap: expected a memory_budget beside it, which says how much may stay in memory")
@@ -668,4 +692,5 @@ def compile(
     return CompiledStep(
         function, model=model, optimizers=optimizers_of(optimizer), memory_budget=memory_budget,
         latency_budget=latency_budget, keep_grads=keep_grads, on_unsupported=on_unsupported, swap=swap, link=link,
+        allow_inexact=allow_inexact,
     )  # fmt: skip

@@ -32,12 +32,14 @@ class PlanCache:
         memory_budget: int | float | None,
         latency_budget_ns: int | None,
         alignment: int = _core.ALIGNMENT,
+        parts: str = "exact",
     ) -> _core.Plan:
-        """The plan of `graph` within these budgets: from disk, or made and kept there."""
-        key = repr((graph.fingerprint, memory_budget, latency_budget_ns, alignment, __version__))
+        """The plan of `graph` within these budgets, with such parts: from disk, or made and kept there."""
+        key = repr((graph.fingerprint, memory_budget, latency_budget_ns, alignment, parts, __version__))
         name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json.zst"
         plan = self._load(name, graph)
-        if plan is not None and _is_within(graph, plan, memory_budget, latency_budget_ns, alignment):
+        is_allowed = plan is not None and (parts == "any" or plan.is_exact(graph))
+        if plan is not None and is_allowed and _is_within(graph, plan, memory_budget, latency_budget_ns, alignment):
             return plan
         plan = plan_in_sight(
             graph,
@@ -45,6 +47,7 @@ class PlanCache:
             memory_budget=memory_budget,
             latency_budget_ns=latency_budget_ns,
             alignment=alignment,
+            parts=parts,
         )
         with self._directory.replacing(name) as path:
             if path is not None:

@@ -26,7 +26,8 @@ from .._lower.lowering import Lowered, StateRoot, check_last, lower, numbers_of
 from .._lower.part_cache import PartCache
 from .._lower.profile_rows import OpProfile
 from .._lower.profiles import ProfileCache, step_signature
-from .._lower.step_parts import Parts, find_parts
+from .._lower.step_parts import Parts
+from .._lower.sums_apart import with_sums_apart
 from .._optimizer.opaque import OPAQUE_UPDATE, forget_rule, register_rule
 from .._optimizer.template import Number
 from .._optimizer.twin import NotExpressible, OptimizerTwin, TwinRun
@@ -34,6 +35,7 @@ from ..errors import CaptureError, InfeasibleError, LowtideError, add_note
 from .before_run import BeforeRun, draws, worth_keeping, written_until
 from .beside import Beside, PeakMeter, resident_beside, update_bytes
 from .fallback import is_for_the_caller
+from .in_parts import InParts, count_in_parts, plan_in_parts
 from .late_update import shares_gradients, step_late
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .program import Program, assemble
@@ -113,6 +115,7 @@ class Variant:
     proven: bool = False  # it has run to its end
     settles: bool = False  # its calls are being timed
     outside: list[float] = field(default_factory=list)  # seconds of its steps outside the program, meanwhile
+    in_parts: InParts = field(default_factory=InParts)
 
 
 @dataclass(slots=True)
@@ -164,7 +167,6 @@ class CapturedStep:
         metered: bool,
         make_room: Callable[[Variant], None],
         swap: SwapTier | None = None,
-        least_part_bytes: int | None = None,
     ) -> None:
         self.tape = tape
         self.model = model
@@ -177,7 +179,6 @@ class CapturedStep:
         self._metered = metered
         self._make_room = make_room
         self._swap = swap
-        self._least_part_bytes = least_part_bytes  # operators with operands this large may run in parts
         self._part_cache = PartCache()
         self._beside_seen = 0  # the most bytes that a step has had beside its graph, more than was expected
         self._twins: dict[int, OptimizerTwin] = {}
@@ -502,7 +503,7 @@ class CapturedStep:
             variant = None
         if variant is None:
             try:
-                variant = self._variants[key] = self._build(lower(self.tape, runs), runs)
+                variant = self._variants[key] = self._build_within_budget(runs)
             except (LowtideError, StaleBinding):
                 raise
             except Exception as error:  # whatever cannot be planned runs eager
@@ -512,7 +513,16 @@ class CapturedStep:
         self.current = variant
         return variant
 
-    def _build(self, lowered: Lowered, runs: dict[int, TwinRun]) -> Variant:
+    def _build_within_budget(self, runs: dict[int, TwinRun]) -> Variant:
+        """Of whole operators, if their plan keeps the budget; otherwise some may run in parts."""
+        try:
+            return self._build(lower(self.tape, runs), runs)
+        except InfeasibleError as error:
+            if error.code != "E301" or self._guard is not OFF or self._swap is not None:
+                raise
+        return self._build(with_sums_apart(lower(self.tape, runs)), runs, in_parts=True)
+
+    def _build(self, lowered: Lowered, runs: dict[int, TwinRun], *, in_parts: bool = False) -> Variant:
         numbers = [*numbers_of(runs), *self._numbers]
 
         def value(number: Number) -> int | float:
@@ -527,8 +537,7 @@ class CapturedStep:
                 _refuse_wrong_layouts(lowered.misled)
                 raise
             _refuse_wrong_layouts(lowered.misled)
-            parts = self._find_parts(lowered, profiles, value)
-            graph = build_graph(lowered, profiles, self._guard.margin, parts.axes if parts else None)
+            graph = build_graph(lowered, profiles, self._guard.margin)
             eager = [f"{type(self.optimizers[index]).__qualname__}.step" for index in self.eager_updates]
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
@@ -536,14 +545,8 @@ class CapturedStep:
             beside = self._beside(lowered, graph, bindings)
             leaving = may_leave(lowered, _found(bindings), self._swap) if self._swap else []
 
-            def plan_beside(beside: Beside) -> _core.Plan:
-                nonlocal graph
+            def plan_beside(beside: Beside, graph: _core.Graph = graph) -> _core.Plan:
                 try:
-                    for left in reversed(range(_MAX_REPLANS)):
-                        plan = self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
-                        if parts is None or parts.confirm(plan):
-                            return plan
-                        graph = build_graph(lowered, profiles, self._guard.margin, parts.axes if left else None)
                     return self._plan(graph, outside_ns or 0, beside, alignment_on(lowered.device), leaving)
                 except InfeasibleError as error:
                     names = cannot_leave(lowered, leaving) if self._swap else []
@@ -553,7 +556,13 @@ class CapturedStep:
                         add_note(error, f"lowtide: something else may hold the memory of {held}: it cannot leave")
                     raise
 
-            plan = plan_beside(beside)
+            parts: Parts | None = None
+            if in_parts:
+                graph, plan, parts = plan_in_parts(
+                    lowered, profiles, graph, self._part_cache, value, lambda graph: plan_beside(beside, graph)
+                )
+            else:
+                plan = plan_beside(beside)
             if self._swap is not None:
                 plan, beside = self._move_out(self._swap, lowered, plan, beside, _found(bindings), plan_beside)
             program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap, parts)
@@ -574,6 +583,7 @@ class CapturedStep:
             lowered, signature, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules,
             outside_ns or 0, beside,
         )  # fmt: skip
+        variant.in_parts = count_in_parts(graph, plan)
         tiers = plan.block_tiers()
         variant.away = [binding for binding in bindings if tiers[binding.buffer] != 0]
         variant.staying = [binding for binding in bindings if tiers[binding.buffer] == 0]
@@ -584,13 +594,6 @@ class CapturedStep:
         if variant.settles:
             program.runtime.time_calls()
         return variant
-
-    def _find_parts(
-        self, lowered: Lowered, profiles: Sequence[OpProfile], value: Callable[[Number], int | float]
-    ) -> Parts | None:
-        if self._least_part_bytes is None or self._guard.margin:
-            return None
-        return find_parts(lowered, profiles, self._part_cache, value, self._least_part_bytes)
 
     def _move_out(
         self,
@@ -862,7 +865,7 @@ class CapturedStep:
                 self._cache.forget(variant.signatures[variant.program.operators[call]])
         variant.replans += 1
         try:
-            renewed = self._build(variant.lowered, runs)
+            renewed = self._build(variant.lowered, runs, in_parts=variant.in_parts.operators > 0)
         except Exception:  # the step has been made; the old plan goes on serving, with its misses
             return
         renewed.replans = variant.replans
