@@ -24,6 +24,20 @@ def profile(
 ) -> tuple[list[tuple[int, int, int, int]], list[torch.Tensor], int]:
     """Run one operator alone: its requests on the device (bytes, begin, end, result), its results, nanoseconds."""
 
+def profile_part(
+    name: str,
+    overload: str,
+    arguments: Sequence[tuple[str, object]],
+    timed_runs: int,
+    grad_mode: bool,
+    device: torch.device,
+    delivers: Sequence[tuple[int, torch.Tensor, bool]],
+) -> tuple[list[tuple[int, int, int, int, int]], int]:
+    """Run one part of an operator alone, and copy or add results to where they belong.
+
+    Gives its requests (bytes, begin, end, result, and which result was being delivered then, or -1), and nanoseconds.
+    """
+
 def engine_word() -> bytes:
     """PyTorch's switches as they are now: other bytes where one of them is another."""
 
@@ -241,7 +255,14 @@ class Program:
         leaves_unwritten: bool,
         copies: bool,
         draws_like: int,
-    ) -> int: ...
+        delivers: Sequence[tuple[int, bool]] = ...,
+        opens: Sequence[int] = ...,
+    ) -> int:
+        """Add a call.
+
+        It `delivers` those results, by copying or adding, to values that are there; `opens` are the buffers for which
+        it is the first to do so.
+        """
     def add_output(self, value: int) -> None: ...
     def use_tier(self, tier: SlowTier, slot_bytes: int) -> None:
         """Before any buffer: slots lie in the first `slot_bytes` that are reserved there."""

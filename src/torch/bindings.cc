@@ -84,7 +84,7 @@ int add_call(Program& program, const std::string& name, const std::string& overl
              std::vector<int> results, const std::vector<std::pair<std::int64_t, std::int64_t>>& requests,
              std::vector<int> ends, std::vector<int> writes, std::vector<std::pair<int, int>> replaces,
              std::pair<std::int64_t, std::int64_t> workspace, bool grad_mode, bool leaves_unwritten, bool copies,
-             int draws_like) {
+             int draws_like, const std::vector<std::pair<int, bool>>& delivers, std::vector<int> opens) {
   const c10::OperatorHandle op = find_op(name, overload);
   const auto& schema = op.schema().arguments();
   TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
@@ -101,19 +101,27 @@ int add_call(Program& program, const std::string& name, const std::string& overl
   spec.leaves_unwritten = leaves_unwritten;
   spec.copies = copies;
   spec.draws_like = draws_like;
+  for (const auto& [result, adds] : delivers) spec.delivers.push_back({result, adds});
+  spec.opens = std::move(opens);
   return program.add_call(op, std::move(spec));
+}
+
+// What `op` takes, as constants.
+torch::jit::Stack read_constants(const c10::OperatorHandle& op, const py::list& arguments) {
+  const auto& schema = op.schema().arguments();
+  TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", op.schema().name(), " takes ", schema.size(),
+              " arguments, ", arguments.size(), " were given");
+  torch::jit::Stack stack;
+  for (std::size_t a = 0; a < schema.size(); ++a) {
+    stack.push_back(read_argument(arguments[a], schema[a]).constant);
+  }
+  return stack;
 }
 
 py::tuple profile(const std::string& name, const std::string& overload, const py::list& arguments, int timed_runs,
                   bool grad_mode, const c10::Device& where) {
   const c10::OperatorHandle op = find_op(name, overload);
-  const auto& schema = op.schema().arguments();
-  TORCH_CHECK(arguments.size() == schema.size(), "lowtide: ", name, " takes ", schema.size(), " arguments, ",
-              arguments.size(), " were given");
-  torch::jit::Stack stack;
-  for (std::size_t a = 0; a < schema.size(); ++a) {
-    stack.push_back(read_argument(arguments[a], schema[a]).constant);
-  }
+  const torch::jit::Stack stack = read_constants(op, arguments);
   OpProfile found;
   {
     const py::gil_scoped_release released;
@@ -122,6 +130,25 @@ py::tuple profile(const std::string& name, const std::string& overload, const py
   py::list requests;
   for (const ProfiledRequest& r : found.requests) requests.append(py::make_tuple(r.bytes, r.begin, r.end, r.result));
   return py::make_tuple(requests, found.results, found.nanos);
+}
+
+py::tuple profile_part(const std::string& name, const std::string& overload, const py::list& arguments, int timed_runs,
+                       bool grad_mode, const c10::Device& where,
+                       const std::vector<std::tuple<int, at::Tensor, bool>>& delivers) {
+  const c10::OperatorHandle op = find_op(name, overload);
+  const torch::jit::Stack stack = read_constants(op, arguments);
+  std::vector<ProfiledDelivery> deliveries;
+  for (const auto& [result, place, adds] : delivers) deliveries.push_back({result, place, adds});
+  OpProfile found;
+  {
+    const py::gil_scoped_release released;
+    found = profile_op(op, stack, timed_runs, grad_mode, where, deliveries);
+  }
+  py::list requests;
+  for (const ProfiledRequest& r : found.requests) {
+    requests.append(py::make_tuple(r.bytes, r.begin, r.end, r.result, r.delivers));
+  }
+  return py::make_tuple(requests, found.nanos);
 }
 
 Device& device_at(const c10::Device& where) {
@@ -185,6 +212,8 @@ PYBIND11_MODULE(_torch, module) {
   module.def("profile", torch::wrap_pybind_function(&profile), py::arg("name"), py::arg("overload"),
              py::arg("arguments"), py::arg("timed_runs"), py::arg("grad_mode"),
              py::arg("device") = c10::Device(c10::kCPU));
+  module.def("profile_part", torch::wrap_pybind_function(&profile_part), py::arg("name"), py::arg("overload"),
+             py::arg("arguments"), py::arg("timed_runs"), py::arg("grad_mode"), py::arg("device"), py::arg("delivers"));
   module.def("autocast_cast", torch::wrap_pybind_function([](const at::Tensor& tensor, at::ScalarType dtype) {
                return at::autocast::cached_cast(dtype, tensor, tensor.device().type());
              }));
@@ -265,7 +294,8 @@ PYBIND11_MODULE(_torch, module) {
       .def("add_call", torch::wrap_pybind_function(&add_call), py::arg("name"), py::arg("overload"),
            py::arg("arguments"), py::arg("results"), py::arg("requests"), py::arg("ends"), py::arg("writes"),
            py::arg("replaces"), py::arg("workspace"), py::arg("grad_mode"), py::arg("leaves_unwritten"),
-           py::arg("copies"), py::arg("draws_like"))
+           py::arg("copies"), py::arg("draws_like"), py::arg("delivers") = std::vector<std::pair<int, bool>>(),
+           py::arg("opens") = std::vector<int>())
       .def("add_output", &Program::add_output)
       .def(
           "use_tier",

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "allocator.h"
 #include "device.h"
@@ -43,6 +44,20 @@ void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>* tensors)
   }
 }
 
+void deliver(const std::vector<at::Tensor>& results, const ProfiledDelivery& delivery) {
+  const at::Tensor& result = results.at(static_cast<std::size_t>(delivery.result));
+  delivery.adds ? delivery.place.add_(result) : delivery.place.copy_(result);
+}
+
+// As a program does it, with no gradients around copies.
+void deliver_all(const torch::jit::Stack& stack, const std::vector<ProfiledDelivery>& deliveries) {
+  if (deliveries.empty()) return;
+  const at::AutoGradMode no_grad(false);
+  std::vector<at::Tensor> results;
+  for (const c10::IValue& result : stack) collect_tensors(result, &results);
+  for (const ProfiledDelivery& delivery : deliveries) deliver(results, delivery);
+}
+
 // Memory to walk through so that nothing else is left in the caches of this core.
 class Sweep {
  public:
@@ -69,7 +84,7 @@ std::int64_t lower_quartile(std::vector<std::int64_t> values) {
 
 // Nanoseconds that a call takes in a step: as the executor makes it, from arguments on the stack to dropped results.
 std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs,
-                     c10::Device where) {
+                     c10::Device where, const std::vector<ProfiledDelivery>& deliveries) {
   torch::jit::Stack stack;
   std::optional<QueueClock> queue;
   if (!where.is_cpu()) queue.emplace(where);
@@ -78,6 +93,7 @@ std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
     const auto start = Clock::now();
     stack.assign(arguments.begin(), arguments.end());
     op.callBoxed(stack);
+    deliver_all(stack, deliveries);
     stack.clear();
     return queue ? queue->nanos() : std::chrono::nanoseconds(Clock::now() - start).count();
   };
@@ -98,7 +114,7 @@ std::int64_t time_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
 }  // namespace
 
 OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int timed_runs, bool grad_mode,
-                     c10::Device where) {
+                     c10::Device where, const std::vector<ProfiledDelivery>& deliveries) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode as_captured(grad_mode);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -110,38 +126,59 @@ OpProfile profile_op(const c10::OperatorHandle& op, const torch::jit::Stack& arg
   if (timed_runs > 0 || !where.is_cpu()) {
     stack = arguments;
     op.callBoxed(stack);
+    deliver_all(stack, deliveries);
     stack.clear();
     wait_for(where);
   }
-  if (timed_runs > 0) profile.nanos = time_op(op, arguments, timed_runs, where);
+  if (timed_runs > 0) profile.nanos = time_op(op, arguments, timed_runs, where, deliveries);
   std::vector<RecordedEvent> events;
   events.reserve(64);
   stack = arguments;
+  std::vector<std::pair<std::size_t, const void*>> delivered;  // events before a delivery, and what it delivers
   {
     const Recording recording(&events);
     op.callBoxed(stack);
+    for (const c10::IValue& result : stack) collect_tensors(result, &profile.results);
+    stack.clear();
+    const at::AutoGradMode no_grad(false);
+    for (const ProfiledDelivery& delivery : deliveries) {
+      const at::Tensor& result = profile.results.at(static_cast<std::size_t>(delivery.result));
+      delivered.emplace_back(events.size(), result.storage().data());
+      deliver(profile.results, delivery);
+    }
+    for (const ProfiledDelivery& delivery : deliveries) {
+      profile.results[static_cast<std::size_t>(delivery.result)] = at::Tensor();
+    }
   }
-  std::erase_if(events, [&](const RecordedEvent& event) { return event.where != where; });
 
   std::unordered_map<const void*, std::size_t> open;  // address -> request that is held there
+  const auto note_result = [&](const void* address, std::size_t result) {
+    const auto found = open.find(address);
+    if (found == open.end()) return;
+    ProfiledRequest& request = profile.requests[found->second];
+    if (request.result < 0) request.result = static_cast<std::int64_t>(result);
+  };
+  std::int64_t when = 0;  // counts events on the device
+  int delivers = -1;
   for (std::size_t e = 0; e < events.size(); ++e) {
-    const auto when = static_cast<std::int64_t>(e);
+    for (std::size_t d = 0; d < delivered.size(); ++d) {
+      if (delivered[d].first != e) continue;
+      delivers = deliveries[d].result;
+      note_result(delivered[d].second, static_cast<std::size_t>(delivers));
+    }
+    if (events[e].where != where) continue;
     if (events[e].allocates) {
       open[events[e].address] = profile.requests.size();
-      profile.requests.push_back({events[e].bytes, when, -1, -1});
+      profile.requests.push_back({events[e].bytes, when, -1, -1, delivers});
     } else if (const auto found = open.find(events[e].address); found != open.end()) {
       profile.requests[found->second].end = when;
       open.erase(found);
     }
+    ++when;
   }
-  for (const c10::IValue& result : stack) collect_tensors(result, &profile.results);
   for (std::size_t r = 0; r < profile.results.size(); ++r) {
     const at::Tensor& result = profile.results[r];
-    if (!result.defined() || !result.has_storage()) continue;
-    const auto found = open.find(result.storage().data());
-    if (found == open.end()) continue;
-    ProfiledRequest& request = profile.requests[found->second];
-    if (request.result < 0) request.result = static_cast<std::int64_t>(r);
+    if (result.defined() && result.has_storage()) note_result(result.storage().data(), r);
   }
   return profile;
 }

@@ -85,6 +85,15 @@ void extend_reach(const at::Tensor& value, std::int64_t offset, bool first, std:
   *end = first ? to : std::max(*end, to);
 }
 
+// Whether both show the same elements; the stride of a single one says nothing.
+bool is_same_place(const at::Tensor& a, const at::Tensor& b) {
+  if (a.const_data_ptr() != b.const_data_ptr()) return false;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
 bool same_number(const c10::IValue& a, const c10::IValue& b) {
   if (a.isDouble() && b.isDouble()) {  // bit for bit: -0.0 is not 0.0
     return std::bit_cast<std::uint64_t>(a.toDouble()) == std::bit_cast<std::uint64_t>(b.toDouble());
@@ -105,8 +114,7 @@ class Program::Places : public SwapPlaces {
   std::byte* to_load(int buffer) override {
     Buffer& owner = at_index(program_.buffers_, buffer);
     if (overlaps_escaped(in_memory(buffer), owner.bytes)) {  // somebody outside still holds what was there
-      give(buffer, c10::GetAllocator(owner.device->where().type())->allocate(static_cast<std::size_t>(owner.bytes)));
-      owner.elsewhere = true;
+      program_.give_memory(buffer);
     }
     return in_memory(buffer);
   }
@@ -115,7 +123,7 @@ class Program::Places : public SwapPlaces {
     Buffer& owner = at_index(program_.buffers_, buffer);
     if (owner.kind == BufferKind::slot) return nullptr;
     if (owner.kind == BufferKind::made && !owner.elsewhere) {
-      give(buffer, program_.swaps_->tier().make_home(owner.bytes));
+      program_.point_at_new(buffer, program_.swaps_->tier().make_home(owner.bytes));
       owner.elsewhere = true;
     }
     return static_cast<std::byte*>(owner.storage.mutable_data()) + owner.first_byte;
@@ -139,16 +147,6 @@ class Program::Places : public SwapPlaces {
   }
 
  private:
-  void give(int buffer, c10::DataPtr memory) {
-    const Buffer& owner = at_index(program_.buffers_, buffer);
-    const auto bytes = static_cast<std::size_t>(owner.bytes);
-    c10::Allocator* allocator = c10::GetAllocator(owner.device->where().type());
-    program_.point_at(buffer,
-                      c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), allocator,
-                                   /*resizable=*/true),
-                      0);
-  }
-
   Program& program_;
 };
 
@@ -244,6 +242,7 @@ int Program::add_call(const c10::OperatorHandle& op, CallSpec spec) {
     written.first_write = std::min(written.first_write, index);
     writes_bound |= written.kind == BufferKind::bound;
   }
+  TORCH_CHECK(!guard_ || spec.delivers.empty(), "lowtide: operators that run in parts are not guarded");
   if (spec.draws_like >= 0) at_index(calls_, spec.draws_like).drawn_again = true;
   calls_.push_back({op, std::move(spec), {}, writes_bound});
   return index;
@@ -378,6 +377,23 @@ void Program::point_at(int buffer, c10::Storage storage, std::int64_t first_byte
     if (owner.kind == BufferKind::bound) impl->set_storage_offset(offset_in_storage(at_index(windows_, value)));
   }
   owner.storage = std::move(storage);
+}
+
+// The buffer lies in `memory` until its life ends.
+void Program::point_at_new(int buffer, c10::DataPtr memory) {
+  const Buffer& owner = at_index(buffers_, buffer);
+  c10::Allocator* allocator = c10::GetAllocator(owner.device->where().type());
+  point_at(buffer,
+           c10::Storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(owner.bytes), std::move(memory),
+                        allocator, /*resizable=*/true),
+           0);
+}
+
+void Program::give_memory(int buffer) {
+  Buffer& owner = at_index(buffers_, buffer);
+  c10::Allocator* allocator = c10::GetAllocator(owner.device->where().type());
+  point_at_new(buffer, allocator->allocate(static_cast<std::size_t>(owner.bytes)));
+  owner.elsewhere = true;
 }
 
 void Program::bind(int buffer, CallerTensor tensor, bool transient) {
@@ -612,8 +628,10 @@ bool Program::execute(int index, Replay& replay, torch::jit::Stack& stack) {
     if (swaps_) {
       for (const int buffer : call.spec.writes) swaps_->wrote(buffer);
     }
+    open_planned(call, apart);
     stack.assign(call.stack.begin(), call.stack.end());
     replay.begin_op(requests.data(), requests.size());
+    open_made(call);
     {
       const at::AutoGradMode grad_mode(call.spec.grad_mode);
       if (call.drawn_again) call.found = RandomState::now(arena_.device().where());
@@ -643,6 +661,11 @@ void Program::take_result(int index, const c10::IValue& result, std::size_t* pos
   ++*position;
   if (value < 0 || !result.isTensor()) return;
   const at::Tensor& tensor = result.toTensor();
+  for (const Delivery& delivery : call.spec.delivers) {
+    if (static_cast<std::size_t>(delivery.result) + 1 != *position) continue;
+    deliver(call, value, tensor, delivery.adds);
+    return;
+  }
   const Window& window = at_index(windows_, value);
   TORCH_CHECK(tensor.defined() && tensor.sizes() == window.sizes && tensor.strides() == window.strides &&
                   tensor.scalar_type() == window.dtype,
@@ -655,6 +678,36 @@ void Program::take_result(int index, const c10::IValue& result, std::size_t* pos
   point_at(window.buffer, tensor.storage(), 0);
   owner.elsewhere = true;
   if (guard_) guard_->lies_at(window.buffer, address);
+}
+
+void Program::deliver(const Call& call, int value, const at::Tensor& tensor, bool adds) {
+  const at::Tensor& place = at_index(values_, value);
+  TORCH_CHECK(tensor.defined() && tensor.sizes() == place.sizes() && tensor.scalar_type() == place.scalar_type(),
+              "lowtide: a part of ", call.op.schema().name(), " gives a tensor of sizes ", tensor.sizes(),
+              ", expected ", place.sizes());
+  if (adds) {
+    place.add_(tensor);
+  } else if (!is_same_place(tensor, place)) {
+    place.copy_(tensor);
+  }
+}
+
+// What somebody outside holds is not written over, nor what this call must not replace.
+void Program::open_planned(const Call& call, bool apart) {
+  for (const int buffer : call.spec.opens) {
+    const Buffer& owner = at_index(buffers_, buffer);
+    if (owner.kind != BufferKind::planned || owner.bytes == 0) continue;
+    const auto& replaces = call.spec.replaces;
+    const bool replaced =
+        std::any_of(replaces.begin(), replaces.end(), [&](const auto& pair) { return pair.second == buffer; });
+    if ((apart && replaced) || overlaps_escaped(home_ + owner.offset, owner.bytes)) give_memory(buffer);
+  }
+}
+
+void Program::open_made(const Call& call) {
+  for (const int buffer : call.spec.opens) {
+    if (at_index(buffers_, buffer).kind == BufferKind::made) give_memory(buffer);
+  }
 }
 
 bool Program::is_held_outside(int buffer) const {

@@ -11,6 +11,10 @@
 // An operator may be called several times in a step, to make again what was let go; planned buffers stand for the
 // blocks of a plan.
 //
+// A call may run one part of an operator. What it makes is delivered to a window of a buffer that is there already, or
+// begins with it: where the operator's own request is served right in that window there is nothing to do, otherwise the
+// result is copied in, or added where parts are summed.
+//
 // Views are not calls: a view is just another value of the same buffer. So a step costs one dispatcher call per
 // operator that computes, with its arguments already on the shelf; only the numbers that changed since the last step
 // are set again.
@@ -57,6 +61,12 @@ namespace lowtide::torch_runtime {
 
 enum class BufferKind { planned, bound, made, slot };
 
+// A result that goes to where its value already is.
+struct Delivery {
+  int result;  // among those of the call
+  bool adds;
+};
+
 // An operator, or a hook into it, kept memory of the arena that the plan had freed.
 struct Escape {
   int call;
@@ -97,6 +107,9 @@ class Program {
     bool leaves_unwritten = false;  // its results are memory as it was found, in whole or in part
     bool copies = false;            // its result is its argument: where it replaces that, there is nothing to do
     int draws_like = -1;            // the earlier call whose random numbers it draws again, if any
+    std::vector<Delivery> delivers = {};
+    // The buffers that calls deliver to from this one on: the first requests are for those that are made.
+    std::vector<int> opens = {};
   };
   int add_call(const c10::OperatorHandle& op, CallSpec spec);
 
@@ -222,6 +235,7 @@ class Program {
   at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
   std::int64_t offset_in_storage(const Window& window) const;
   void point_at(int buffer, c10::Storage storage, std::int64_t first_byte);
+  void point_at_new(int buffer, c10::DataPtr memory);
   static bool has_moved(const Buffer& buffer);
   void rebind_moved();
   void build_stack(Call& call);
@@ -231,6 +245,10 @@ class Program {
   bool execute(int index, Replay& replay, torch::jit::Stack& stack);
   at::Tensor given(int value) const;
   void take_result(int index, const c10::IValue& result, std::size_t* position);
+  void deliver(const Call& call, int value, const at::Tensor& tensor, bool adds);
+  void open_planned(const Call& call, bool apart);
+  void open_made(const Call& call);
+  void give_memory(int buffer);
   bool is_held_outside(int buffer) const;
   bool keep_apart(const Call& call);
   bool is_done_already(const Call& call, bool apart) const;
