@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import lowtide
 from given_parts import Given, in_parts
 from lowtide import _core, _torch
 from lowtide._capture.recorder import Ref
@@ -28,6 +29,7 @@ from lowtide._lower.profile_rows import part_profile_of, part_row_of
 from lowtide._lower.profiles import ProfileCache
 from lowtide._lower.rooflines import time_ns
 from lowtide._lower.step_parts import Parts, counts_of, find_parts
+from lowtide._step.part_steps import PartStep
 from step_models import FULL, pair, run_both, same, small_batches
 
 SEEDS = range(12 if FULL else 3)
@@ -106,6 +108,65 @@ def test_sums_are_close_to_eager(seed: int, monkeypatch: pytest.MonkeyPatch, tmp
         check_runs(pair("mlp", "sgd", small=True), given, small_batches("mlp", 3, batch=4), exact=False)
         axes = [given[0].parts.axes[op][axis].axis for chain in given[0].chains for op, axis in chain.operators]
         assert any(None in axis.results for axis in axes), "nothing was summed"
+
+
+def test_results_that_miss_their_places_are_copied_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Requests of other sizes than planned are served by ordinary allocation."""
+    requests = PartStep.requests
+
+    def larger(*args: Any) -> list[tuple[int, int]]:
+        return [(size + 64, place) for size, place in requests(*args)]
+
+    monkeypatch.setattr(PartStep, "requests", larger)
+    eager, planned = pair("mlp", small=True)
+    with in_parts(monkeypatch, tmp_path, 0, exact=True):
+        for index, batch in enumerate(small_batches("mlp", 3, batch=4)):
+            assert same(*run_both(eager, planned, index, batch))
+            assert same(eager.state(), planned.state())
+        assert planned.step.stats()["misses"] > 0
+
+
+_kept: list[torch.Tensor] = []
+
+
+@torch.library.custom_op("lowtide_parts::keep", mutates_args=())
+def keep(x: torch.Tensor) -> torch.Tensor:
+    _kept.append(x)
+    return x * 2
+
+
+@keep.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_parts_leave_memory_alone_that_somebody_holds(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(32, 32)
+    data = [torch.randn(16, 32) for _ in range(4)]
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        h = torch.ops.lowtide_parts.keep(torch.relu(model(x)))
+        for _ in range(6):
+            h = torch.tanh(h @ model.weight)
+        return h
+
+    run = lowtide.compile(forward, model=model, on_unsupported="raise")
+    with torch.no_grad(), in_parts(monkeypatch, tmp_path, seed, exact=True) as given:
+        expected = [forward(x) for x in data]
+        wanted = [torch.relu(model(x)) for x in data]
+        with pytest.warns(RuntimeWarning, match=r"lowtide_parts\.keep"):
+            run(data[0])
+        _kept.clear()  # profiles have called the operator too
+        got = [run(x) for x in data]
+        assert any(len(chain.operators) for chain in given[0].chains)
+    assert same(expected, got)
+    assert same(wanted, [tensor.detach() for tensor in _kept])
+    _kept.clear()
+    run.close()
 
 
 def lowered_step(model: nn.Module, batch: torch.Tensor, optimizer: Any = None) -> Lowered:
