@@ -251,7 +251,7 @@ def product(make: Maker, name: str) -> Call:
         "baddbmm": (make.broadcast((b, m, n)), left, right),
         "bmm": (left, right),
         "dot": (vector, f(k)),
-        "linear": (f(*make.shape(0, 2), m, k), f(n, k), f(n) if make.flag() else None),
+        "linear": (f(*make.shape(0, 2), m, k), f(n, k), *make.one_of([f(n)], [None], [])),
         "mm": (rows, columns),
         "mv": (rows, vector),
     }[name]

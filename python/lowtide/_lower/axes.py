@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
+
+import torch
 
 from .._base.schemas import DEFAULT
 from .._capture.recorder import Ref, is_pure
@@ -19,7 +22,6 @@ from .lowering import Operator, is_effect, is_random
 
 Place = int | tuple[int, int]
 """Of an argument: its position in the schema, or that and the position in a list."""
-
 
 Constant = Literal["size", "once"]
 """A size is divided by the number of parts; what counts once, parts after the first have as 0 or None."""
@@ -42,6 +44,22 @@ def axes_of(operator: Operator) -> list[Axis]:
     for rule in rules_of(operator.target):
         found += [axis for axis in _Match(rule, operator).axes() if axis not in found]
     return found
+
+
+class _Schema(NamedTuple):
+    positions: dict[str, int]  # of arguments, by name
+    tensors: list[int]  # positions of tensors and lists of them
+    defaults: list[Any]
+
+
+@cache
+def _schema_of(target: torch._ops.OpOverload) -> _Schema:
+    arguments = target._schema.arguments
+    return _Schema(
+        {argument.name: index for index, argument in enumerate(arguments)},
+        [index for index, argument in enumerate(arguments) if "Tensor" in str(argument.type)],
+        [argument.default_value for argument in arguments],
+    )
 
 
 class _Sizes(NamedTuple):
@@ -70,21 +88,22 @@ class _Match:
     """A rule, held against a call."""
 
     def __init__(self, rule: Rule, operator: Operator) -> None:
-        schema = operator.target._schema.arguments
+        schema = _schema_of(operator.target)
         self.rule = rule
         self.operator = operator
-        self.position = {argument.name: index for index, argument in enumerate(schema)}
+        self.position = schema.positions
+        self.tensors = schema.tensors
         self.named: dict[str, Any] = {
-            argument.name: argument.default_value if given is DEFAULT else given
-            for argument, given in zip(schema, operator.arguments, strict=True)
+            name: schema.defaults[index] if operator.arguments[index] is DEFAULT else operator.arguments[index]
+            for name, index in schema.positions.items()
         }
-        self.tensors = [index for index, argument in enumerate(schema) if "Tensor" in str(argument.type)]
 
     def axes(self) -> Iterator[Axis]:
         """Those of this rule; none if it is not for such calls."""
-        operands, results, sizes = self._operands(), self._results(), self._sizes()
+        operands, results = self._operands(), self._results()
         if operands is None or results is None or not all(guard.holds(self.named) for guard in self.rule.guards):
             return
+        sizes = self._sizes()
         dots = range(-(_dots_of(operands) or _dots_of(sizes)), 0)
         left = self._left_in_results(dots)
         uses: dict[Label, list[_Use]] = {}
@@ -167,7 +186,7 @@ class _Match:
         """An operand of size 1 is broadcast: whole; all else must be as long as the axis."""
         cut = [use for use in uses if use.size != 1 or use.kind != "argument" or self.rule.strict]
         extent = math.gcd(*(use.size for use in cut))
-        equal = all(use.size == extent for use in cut) or (label in self.rule.blocks)
+        equal = all(use.size == extent for use in cut) or label in self.rule.blocks
         if extent < 2 or not equal:
             return None
         arguments = {use.place: use.dim for use in cut if use.kind == "argument"}
@@ -177,7 +196,7 @@ class _Match:
         results = tuple(dims.get(index) for index in range(len(self.operator.results)))
         constants: dict[Place, Constant] = {use.place: "size" for use in cut if use.kind == "size"}
         if not dims:
-            constants |= {self.position[name]: "once" for name in self.rule.once}
+            constants |= {self.position[name]: "once" for name in self.rule.once if self.named[name] is not None}
         return Axis(extent, arguments, results, constants)
 
     def _ref(self, place: Place) -> Ref:

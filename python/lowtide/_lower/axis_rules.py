@@ -52,13 +52,13 @@ class Guard(NamedTuple):
     """The rule is one of calls whose argument, or the item of it, is this."""
 
     argument: str
-    index: int | None
+    item: int | None
     value: Any
 
     def holds(self, arguments: Mapping[str, Any]) -> bool:
         found = arguments.get(self.argument)
-        if self.index is not None:
-            found = found[self.index] if isinstance(found, Sequence) else None
+        if self.item is not None:
+            found = found[self.item] if isinstance(found, Sequence) else None
         return bool(found == self.value)
 
 

@@ -63,7 +63,9 @@ def _set(arguments: list[Any], place: Place, value: Any) -> None:
 def _constant(value: Any, kind: Constant, index: int, count: int) -> Any:
     if kind == "size":
         return value // count
-    return value if index == 0 else None if value is None or isinstance(value, Ref) else 0
+    if index == 0:
+        return value
+    return None if isinstance(value, Ref) else 0
 
 
 def periods(operator: Operator, axis: Axis, buffers: Sequence[Buffer]) -> Periods | None:
