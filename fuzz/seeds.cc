@@ -1,5 +1,5 @@
 // seeds DIRECTORY: what the fuzzers start from. For fuzz_files.cc small graphs with their plans, some of them
-// with swaps or compressed; for fuzz_buffers.cc the buffers of the same graphs, as CSV and as JSON.
+// with swaps, in parts or compressed; for fuzz_buffers.cc the buffers of the same graphs, as CSV and as JSON.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +11,7 @@
 #include "lowtide/files.h"
 #include "lowtide/plan.h"
 #include "random_graph.h"
+#include "splits.h"
 #include "swaps.h"
 #include "training_graph.h"
 #include "unwrap.h"
@@ -45,10 +46,11 @@ void write_seeds(const std::filesystem::path& root) {
   std::filesystem::create_directories(buffers);
   for (std::uint64_t seed = 0; seed < kGraphs; ++seed) {
     std::mt19937_64 random(seed);
-    const Graph graph = random_graph(random);
+    const Graph graph = random_graph(random, {.axes = seed % 2 == 0});
     const std::string name = "random-" + std::to_string(seed);
     write_pair(graph, unwrap(plan(graph)), directory / name);
     write_pair(graph, finish(draft_with_swaps(graph, random)), directory / (name + "-swaps"));
+    if (graph.has_axes()) write_pair(graph, finish(draft_with_parts(graph, random)), directory / (name + "-parts"));
     write_buffers(graph, buffers / name);
     if (seed >= kCompressed) continue;
     unwrap(save_graph(graph, directory / (name + ".graph.zst")));

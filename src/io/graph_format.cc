@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <functional>
+#include <limits>
 #include <utility>
 
 #include "base/words.h"
@@ -46,7 +49,15 @@ class GraphReader {
         reuses_(find_section(sections, "reuses"), JsonShape::list,
                 {{"op", &op_, JsonField::required},
                  {"from", &from_, JsonField::required},
-                 {"to", &to_, JsonField::required}}) {}
+                 {"to", &to_, JsonField::required}}),
+        axes_(find_section(sections, "axes"), JsonShape::list,
+              {{"op", &op_, JsonField::required},
+               {"reads", &axis_.reads},
+               {"writes", &axis_.writes},
+               {"counts", &axis_.counts, JsonField::required},
+               {"workspaces", &axis_.workspaces},
+               {"times_ns", &axis_.times},
+               {"exact", &axis_.exact}}) {}
 
   Result<Graph> run() {
     if (Status status = add_buffers(); !status.ok()) return status.error();
@@ -54,6 +65,7 @@ class GraphReader {
     if (Status status = add_ops(); !status.ok()) return status.error();
     if (Status status = add_edges(); !status.ok()) return status.error();
     if (Status status = add_reuses(); !status.ok()) return status.error();
+    if (Status status = add_axes(); !status.ok()) return status.error();
     return std::move(builder_).build();
   }
 
@@ -173,6 +185,40 @@ class GraphReader {
     }
   }
 
+  Status add_axes() {
+    while (true) {
+      axis_ = {};
+      const Result<bool> more = axes_.next();
+      if (!more.ok()) return more.error();
+      if (!*more) return Done{};
+      AxisSpec spec{.reads = {axis_.reads.begin(), axis_.reads.end()},
+                    .writes = {axis_.writes.begin(), axis_.writes.end()}};
+      for (const auto& [name, list] : {std::pair("workspaces", &axis_.workspaces), std::pair("times_ns", &axis_.times),
+                                       std::pair("exact", &axis_.exact)}) {
+        if (list->empty()) list->resize(axis_.counts.size());
+        if (list->size() == axis_.counts.size()) continue;
+        return wrong_axis(words(name, ": expected as many numbers as there are counts, ", axis_.counts.size(),
+                                ", but found ", list->size()));
+      }
+      for (std::size_t i = 0; i < axis_.counts.size(); ++i) {
+        if (axis_.counts[i] > std::numeric_limits<std::uint32_t>::max()) {
+          return wrong_axis(
+              words("counts[", i, "]: expected a whole number from 0 to 4294967295, but found ", axis_.counts[i]));
+        }
+        if (axis_.exact[i] > 1) return wrong_axis(words("exact[", i, "]: expected 0 or 1, but found ", axis_.exact[i]));
+        spec.counts.push_back({.count = static_cast<std::uint32_t>(axis_.counts[i]),
+                               .workspace = Bytes(axis_.workspaces[i]),
+                               .cost = Nanos(axis_.times[i]),
+                               .exact = axis_.exact[i] == 1});
+      }
+      if (Status status = builder_.add_axis(OpId(op_), spec); !status.ok()) return status;
+    }
+  }
+
+  Error wrong_axis(const std::string& what) const {
+    return {ErrorCode::malformed_file, words("axes[", axes_.index(), "].", what)};
+  }
+
   // What the rows are read into.
   std::uint64_t size_ = 0;
   std::uint64_t time_ = 0;
@@ -191,12 +237,17 @@ class GraphReader {
   std::uint32_t op_ = 0;
   std::uint32_t from_ = 0;
   std::uint32_t to_ = 0;
+  struct AxisRow {
+    std::vector<std::uint64_t> reads, writes, counts, workspaces, times, exact;
+  };
+  AxisRow axis_;
 
   JsonRows buffers_;
   JsonRows values_;
   JsonRows ops_;
   JsonRows edges_;
   JsonRows reuses_;
+  JsonRows axes_;
   bool value_left_ = false;              // a value was read that is not yet added
   std::vector<std::uint32_t> versions_;  // by buffer: how many exist
   GraphBuilder builder_;
@@ -216,11 +267,35 @@ void write_reuses(const Graph& graph, JsonWriter& out) {
   out.close_list();
 }
 
+void write_axis(OpId op, const Axis& axis, JsonWriter& out) {
+  const auto numbers = [&](std::string_view name, auto number) {
+    const auto says_nothing = [&](const PartCount& parts) { return std::invoke(number, parts) == 0; };
+    if (!std::ranges::all_of(axis.counts, says_nothing)) out.list(name, axis.counts, number);
+  };
+  out.open_row();
+  out.field("op", op);
+  if (!axis.reads.empty()) out.list("reads", axis.reads, &Bytes::count);
+  out.list("writes", axis.writes, &Bytes::count);
+  numbers("counts", &PartCount::count);
+  numbers("workspaces", [](const PartCount& parts) { return parts.workspace.count(); });
+  numbers("times_ns", [](const PartCount& parts) { return parts.cost.count(); });
+  numbers("exact", [](const PartCount& parts) { return std::uint64_t{parts.exact ? 1U : 0U}; });
+  out.close_row();
+}
+
+void write_axes(const Graph& graph, JsonWriter& out) {
+  out.open_list("axes");
+  for (OpId id(0); id.index() < graph.num_ops(); id = id.next()) {
+    for (std::size_t i = 0; i < graph.num_axes(id); ++i) write_axis(id, graph.axis(id, i), out);
+  }
+  out.close_list();
+}
+
 }  // namespace
 
 Result<Graph> read_graph(Text text, const std::string& subject) {
   const Result<FormatText> opened =
-      open_format(text, kGraphFormat, {{"buffers", "values", "ops", "edges", "reuses"}}, subject);
+      open_format(text, kGraphFormat, {{"buffers", "values", "ops", "edges", "reuses", "axes"}}, subject);
   if (!opened.ok()) return opened.error();
   Result<Graph> graph = GraphReader(opened->sections).run();
   if (!graph.ok()) return about(subject, graph.error());
@@ -291,6 +366,7 @@ void write_graph(const Graph& graph, JsonWriter& out) {
   out.close_list();
 
   if (graph.has_reuses()) write_reuses(graph, out);
+  if (graph.has_axes()) write_axes(graph, out);
   out.close();
 }
 

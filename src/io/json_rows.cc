@@ -153,6 +153,11 @@ class JsonRows::Parser {
     });
   }
 
+  Status read(std::string_view name, ondemand::value& value, std::vector<std::uint64_t>& target) {
+    return read_list(name, value, kAmount,
+                     [&](ondemand::value& item) { return !item.get_uint64().get(target.emplace_back()); });
+  }
+
   static bool read_id(ondemand::value& value, std::uint32_t& target) {
     std::uint64_t number = 0;
     if (value.get_uint64().get(number) || number > std::numeric_limits<std::uint32_t>::max()) return false;

@@ -30,9 +30,9 @@ namespace lowtide {
 // Where a field goes, and with that what it must be: a whole number of 64 or of 32 bits, true or false, a text (until
 // the next call of next()), or a list of numbers or ids.
 struct JsonField {
-  using Target =
-      std::variant<std::uint64_t*, std::optional<std::uint64_t>*, std::uint32_t*, bool*, std::string_view*,
-                   std::vector<std::int64_t>*, std::vector<ValueId>*, std::vector<BufferId>*, std::vector<BlockId>*>;
+  using Target = std::variant<std::uint64_t*, std::optional<std::uint64_t>*, std::uint32_t*, bool*, std::string_view*,
+                              std::vector<std::int64_t>*, std::vector<std::uint64_t>*, std::vector<ValueId>*,
+                              std::vector<BufferId>*, std::vector<BlockId>*>;
   enum Need : bool { optional, required };
 
   std::string_view name;

@@ -11,8 +11,7 @@ namespace {
 class PlanReader {
  public:
   PlanReader(std::size_t version, const std::vector<JsonSection>& sections)
-      : steps_(find_section(sections, "steps"), JsonShape::list,
-               {{"op", &id_, JsonField::required}, {"reads", &reads_}, {"writes", &writes_}, {"workspace", &offset_}}),
+      : steps_(find_section(sections, "steps"), JsonShape::list, step_fields(version)),
         blocks_(find_section(sections, "blocks"), JsonShape::list, block_fields(version)),
         tiers_(find_section(sections, "tiers"), JsonShape::list,
                {{"name", &name_},
@@ -66,12 +65,24 @@ class PlanReader {
   }
 
  private:
+  std::vector<JsonField> step_fields(std::size_t version) {
+    std::vector<JsonField> fields = {
+        {"op", &id_, JsonField::required}, {"reads", &reads_}, {"writes", &writes_}, {"workspace", &offset_}};
+    if (version >= 3) {
+      fields.insert(fields.end(), {{"axis", &step_.axis}, {"part", &step_.part.index}, {"parts", &step_.part.count}});
+    }
+    return fields;
+  }
+
   std::vector<JsonField> block_fields(std::size_t version) {
     std::vector<JsonField> fields = {{"buffer", &id_, JsonField::required},
                                      {"begin", &begin_, JsonField::required},
                                      {"end", &end_, JsonField::required},
                                      {"offset", &offset_}};
     if (version >= 2) fields.push_back({"tier", &tier_});
+    if (version >= 3) {
+      fields.insert(fields.end(), {{"part", &part_.index}, {"parts", &part_.count}, {"period", &period_}});
+    }
     return fields;
   }
 
@@ -82,10 +93,13 @@ class PlanReader {
       offset_.reset();
       reads_.clear();
       writes_.clear();
+      step_ = {};
       const Result<bool> more = steps_.next();
       if (!more.ok()) return more.error();
       if (!*more) return Done{};
+      if (plan_.parts.empty() && step_ != StepPart()) plan_.parts.resize(plan_.order.size());
       plan_.order.emplace_back(id_);
+      if (!plan_.parts.empty() || step_ != StepPart()) plan_.parts.push_back(step_);
       plan_.reads.add(reads_);
       plan_.writes.add(writes_);
       plan_.workspaces.emplace_back(offset_.value_or(0));
@@ -97,11 +111,13 @@ class PlanReader {
     while (true) {
       offset_.reset();
       tier_ = 0;
+      part_ = {};
+      period_ = 0;
       const Result<bool> more = blocks_.next();
       if (!more.ok()) return more.error();
       if (!*more) return Done{};
       plan_.blocks.push_back({BufferId(id_), StepIndex(begin_), StepIndex(end_),
-                              offset_ ? std::optional(Bytes(*offset_)) : std::nullopt, tier_});
+                              offset_ ? std::optional(Bytes(*offset_)) : std::nullopt, tier_, part_, Bytes(period_)});
     }
   }
 
@@ -133,6 +149,9 @@ class PlanReader {
   std::uint32_t begin_ = 0;
   std::uint32_t end_ = 0;
   std::uint32_t tier_ = 0;
+  StepPart step_;
+  Part part_;
+  std::uint64_t period_ = 0;
   std::uint32_t to_ = 0;
   std::optional<std::uint64_t> offset_;
   std::vector<BlockId> reads_;
@@ -164,6 +183,16 @@ class PlanReader {
   JsonRows provenance_;
   Plan plan_;
 };
+
+bool is_of_a_part(const Block& block) {
+  return block.part != Part() || block.period != Bytes(0);
+}
+
+// Plans that run ops in parts need version 3.
+bool has_parts(const Plan& plan) {
+  return std::ranges::any_of(plan.parts, [](const StepPart& step) { return step != StepPart(); }) ||
+         std::ranges::any_of(plan.blocks, is_of_a_part);
+}
 
 // Plans in memory alone are written as version 1; those with tiers need version 2.
 bool has_tiers(const Plan& plan) {
@@ -200,11 +229,18 @@ void write_transfers(const Plan& plan, JsonWriter& out) {
   out.close_list();
 }
 
+void write_part(const StepPart& step, JsonWriter& out) {
+  if (step.axis != 0) out.field("axis", std::uint64_t{step.axis});
+  if (step.part.index != 0) out.field("part", std::uint64_t{step.part.index});
+  if (step.part.count != 1) out.field("parts", std::uint64_t{step.part.count});
+}
+
 }  // namespace
 
 Result<Plan> read_plan(Text text, const std::string& subject) {
   const Result<FormatText> opened = open_format(text, kPlanFormat,
                                                 {{"provenance", "figures", "blocks", "steps"},
+                                                 {"provenance", "figures", "tiers", "blocks", "transfers", "steps"},
                                                  {"provenance", "figures", "tiers", "blocks", "transfers", "steps"}},
                                                 subject);
   if (!opened.ok()) return opened.error();
@@ -215,7 +251,7 @@ Result<Plan> read_plan(Text text, const std::string& subject) {
 
 void write_plan(const Plan& plan, JsonWriter& out) {
   const bool tiers = has_tiers(plan);
-  out.open(kPlanFormat, tiers ? 2 : 1);
+  out.open(kPlanFormat, has_parts(plan) ? 3 : tiers ? 2 : 1);
   out.open_object("provenance");
   out.field("order", plan.provenance.order);
   out.field("layout", plan.provenance.layout);
@@ -243,6 +279,9 @@ void write_plan(const Plan& plan, JsonWriter& out) {
     out.field("end", block.end);
     if (block.offset) out.field("offset", *block.offset);
     if (block.tier != 0) out.field("tier", std::uint64_t{block.tier});
+    if (block.part.index != 0) out.field("part", std::uint64_t{block.part.index});
+    if (block.part.count != 1) out.field("parts", std::uint64_t{block.part.count});
+    if (block.period != Bytes(0)) out.field("period", block.period);
     out.close_row();
   }
   out.close_list();
@@ -260,6 +299,7 @@ void write_plan(const Plan& plan, JsonWriter& out) {
     if (step < plan.workspaces.size() && plan.workspaces[step] != Bytes(0)) {
       out.field("workspace", plan.workspaces[step]);
     }
+    if (step < plan.parts.size()) write_part(plan.parts[step], out);
     out.close_row();
   }
   out.close_list();

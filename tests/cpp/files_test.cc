@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "lowtide/verify.h"
 #include "random_graph.h"
+#include "splits.h"
 #include "swaps.h"
 #include "unwrap.h"
 
@@ -77,6 +78,12 @@ void expect_same(const Graph& a, const Graph& b) {
     EXPECT_TRUE(std::ranges::equal(x.reads, y.reads));
     EXPECT_TRUE(std::ranges::equal(x.writes, y.writes));
     EXPECT_TRUE(std::ranges::equal(x.reuses, y.reuses));
+    ASSERT_EQ(a.num_axes(id), b.num_axes(id));
+    for (std::size_t i = 0; i < a.num_axes(id); ++i) {
+      EXPECT_TRUE(std::ranges::equal(a.axis(id, i).reads, b.axis(id, i).reads));
+      EXPECT_TRUE(std::ranges::equal(a.axis(id, i).writes, b.axis(id, i).writes));
+      EXPECT_TRUE(std::ranges::equal(a.axis(id, i).counts, b.axis(id, i).counts));
+    }
   }
   EXPECT_TRUE(std::ranges::equal(
       a.edges(), b.edges(), [](const Edge& x, const Edge& y) { return x.before == y.before && x.after == y.after; }));
@@ -131,7 +138,7 @@ TEST(GraphText, IsTheWholeOfRandomGraphs) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    const Graph graph = random_graph(random);
+    const Graph graph = random_graph(random, {.axes = seed % 2 == 0});
     const Graph read = unwrap(parse_graph(graph_text(graph)));
     expect_same(graph, read);
     EXPECT_EQ(graph_text(read), graph_text(graph));
@@ -189,6 +196,23 @@ TEST(PlanText, WithTiersIsTheWholePlanToo) {
   }
 }
 
+TEST(PlanText, InPartsIsTheWholePlanToo) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Graph graph = random_graph(random, {.axes = true});
+    const Plan made = finish(draft_with_parts(graph, random));
+    const std::string text = plan_text(made);
+    const Plan read = unwrap(parse_plan(text));
+    EXPECT_EQ(plan_text(read), text);
+    EXPECT_EQ(read.parts, made.parts);
+    EXPECT_TRUE(std::ranges::equal(read.blocks, made.blocks, {}, &Block::part, &Block::part));
+    EXPECT_TRUE(std::ranges::equal(read.blocks, made.blocks, {}, &Block::period, &Block::period));
+    const Status status = verify(graph, read);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+}
+
 // Plans without tiers can still be read by whoever knows none.
 TEST(PlanText, HasTheFirstVersionThatCanSayIt) {
   const auto version = [](const Plan& plan) { return plan_text(plan).substr(0, 50); };
@@ -204,6 +228,18 @@ TEST(PlanText, HasTheFirstVersionThatCanSayIt) {
   plan.transfers.push_back({});
   EXPECT_THAT(version(plan), HasSubstr("\"version\":2"));
   EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).transfers.size(), 1U);
+  plan.order.resize(3);
+  plan.parts.resize(3);
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":2"));
+  EXPECT_TRUE(unwrap(parse_plan(plan_text(plan))).parts.empty());
+  plan.parts[1] = {4294967295, {0, 0}};
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":3"));
+  EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).parts, plan.parts);
+  plan.parts.clear();
+  plan.blocks.resize(1);
+  plan.blocks[0].period = Bytes(18446744073709551615ULL);
+  EXPECT_THAT(version(plan), HasSubstr("\"version\":3"));
+  EXPECT_EQ(unwrap(parse_plan(plan_text(plan))).blocks[0].period, plan.blocks[0].period);
 }
 
 TEST(PlanText, IsRefusedWithThePlaceWhereItIsWrong) {
@@ -214,7 +250,10 @@ TEST(PlanText, IsRefusedWithThePlaceWhereItIsWrong) {
       {2, R"("tiers":[{"store_per_second":1,"load_per_second":-1}])", "tiers[0].load_per_second: expected a whole"},
       {2, R"("blocks":[{"buffer":0,"begin":0,"end":1,"tier":4294967296}])", "blocks[0].tier: expected a whole number"},
       {2, R"("transfers":[{"from":0,"to":1,"issue":0}])", "transfers[0]: field 'wait' is missing"},
-      {3, R"("figures":{})", "is lowtide-plan version 3; this lowtide reads versions 1 to 2"}};
+      {2, R"("blocks":[{"buffer":0,"begin":0,"end":1,"part":1}])", "blocks[0]: there is no field 'part'"},
+      {2, R"("steps":[{"op":0,"axis":1}])", "steps[0]: there is no field 'axis'"},
+      {3, R"("steps":[{"op":0,"parts":4294967296}])", "steps[0].parts: expected a whole number"},
+      {4, R"("figures":{})", "is lowtide-plan version 4; this lowtide reads versions 1 to 3"}};
   for (const auto& [version, text, message] : kRefused) {
     SCOPED_TRACE(text);
     const Result<Plan> plan = parse_plan(words(R"({"format":"lowtide-plan","version":)", version, ",", text, "}"));
@@ -252,7 +291,7 @@ struct Case {
 
 const Case kCases[] = {
     {"unknown_section", ErrorCode::malformed_file,
-     "the text: there is no field 'opps'; there are format, version, buffers, values, ops, edges, reuses",
+     "the text: there is no field 'opps'; there are format, version, buffers, values, ops, edges, reuses, axes",
      R"("opps":[])"},
     {"unknown_field", ErrorCode::malformed_file, "the text: buffers[0]: there is no field 'sise'; there are size, name",
      R"("buffers":[{"sise":64}])"},
@@ -295,6 +334,20 @@ const Case kCases[] = {
     {"stale_read", ErrorCode::stale_read, "has been overwritten by version 1",
      R"("buffers":[{"size":1,"resident":true,"initial":true}],"values":[{"buffer":0}],
         "ops":[{"name":"a","writes":[0]},{"name":"b","reads":[0]}])"},
+    {"axis_without_counts", ErrorCode::malformed_file, "axes[0]: field 'counts' is missing",
+     R"("ops":[{"name":"a"}],"axes":[{"op":0}])"},
+    {"axis_of_too_many_parts", ErrorCode::malformed_file,
+     "axes[0].counts[1]: expected a whole number from 0 to 4294967295, but found 4294967296",
+     R"("ops":[{"name":"a"}],"axes":[{"op":0,"counts":[2,4294967296]}])"},
+    {"axis_with_too_many_times", ErrorCode::malformed_file,
+     "axes[0].times_ns: expected as many numbers as there are counts, 1, but found 2",
+     R"("ops":[{"name":"a"}],"axes":[{"op":0,"counts":[2],"times_ns":[1,2]}])"},
+    {"axis_exact_enough", ErrorCode::malformed_file, "axes[0].exact[0]: expected 0 or 1, but found 2",
+     R"("ops":[{"name":"a"}],"axes":[{"op":0,"counts":[2],"exact":[2]}])"},
+    {"axis_of_no_op", ErrorCode::unknown_id, "there is no op 1: 1 exist",
+     R"("ops":[{"name":"a"}],"axes":[{"op":1,"counts":[2]}])"},
+    {"invalid_axis", ErrorCode::invalid_axis, "cannot run in these parts: it writes nothing",
+     R"("ops":[{"name":"a"}],"axes":[{"op":0,"counts":[2]}])"},
     {"edge_against_program", ErrorCode::edge_against_program, "cannot be ordered before",
      R"("ops":[{"name":"a"},{"name":"b"}],"edges":[{"before":1,"after":0}])"},
 };

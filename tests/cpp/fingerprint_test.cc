@@ -33,6 +33,7 @@ struct Pieces {
     std::vector<std::size_t> reads;
     std::vector<std::size_t> writes;
     std::vector<std::pair<std::size_t, std::size_t>> reuses;
+    std::vector<AxisSpec> axes;
     Bytes workspace;
     Nanos cost;
     std::uint32_t stream;
@@ -64,6 +65,7 @@ Pieces pieces_of(const Graph& graph) {
     Pieces::OpPiece piece{.reads = {},
                           .writes = {},
                           .reuses = {},
+                          .axes = {},
                           .workspace = op.workspace,
                           .cost = Nanos(op.cost.count() % 2),
                           .stream = op.stream,
@@ -72,6 +74,11 @@ Pieces pieces_of(const Graph& graph) {
     for (const ValueId read : op.reads) piece.reads.push_back(read.index());
     for (const VersionId write : op.writes) piece.writes.push_back(graph.version(write).buffer.index());
     for (const Reuse& reuse : op.reuses) piece.reuses.emplace_back(reuse.from.index(), reuse.to.index());
+    for (std::size_t i = 0; i < graph.num_axes(id); ++i) {
+      const auto [of_reads, of_writes, counts] = graph.axis(id, i);
+      piece.axes.push_back(
+          {{of_reads.begin(), of_reads.end()}, {of_writes.begin(), of_writes.end()}, {counts.begin(), counts.end()}});
+    }
     pieces.ops.push_back(piece);
   }
   for (const Edge& edge : graph.edges()) pieces.edges.emplace_back(edge.before.index(), edge.after.index());
@@ -142,6 +149,9 @@ Result<Graph> assembled(const Pieces& pieces, const std::vector<std::size_t>& or
     for (const auto& [from, to] : piece.reuses) {
       if (Status status = builder.add_reuse(*id, buffers[from], buffers[to]); !status.ok()) return status.error();
     }
+    for (const AxisSpec& axis : piece.axes) {
+      if (Status status = builder.add_axis(*id, axis); !status.ok()) return status.error();
+    }
     for (const std::size_t write : piece.writes) {
       ++versions[write];
       add_values(write);
@@ -190,6 +200,25 @@ auto& any(List& list, std::mt19937_64& random) {
 
 bool flip(bool& flag) {
   flag = !flag;
+  return true;
+}
+
+// Of an op that has axes.
+AxisSpec* any_axis(Pieces& pieces, std::mt19937_64& random) {
+  std::vector<AxisSpec>& axes = any(pieces.ops, random).axes;
+  return axes.empty() ? nullptr : &any(axes, random);
+}
+
+PartCount* any_count(Pieces& pieces, std::mt19937_64& random) {
+  AxisSpec* const axis = any_axis(pieces, random);
+  return axis == nullptr ? nullptr : &any(axis->counts, random);
+}
+
+bool change_period(std::vector<Bytes>& periods, std::mt19937_64& random) {
+  if (periods.empty()) return false;
+  Bytes& period = any(periods, random);
+  if (period == Bytes(0)) return false;
+  period = random() % 3 == 0 ? Bytes(0) : Bytes(random() % 2 == 0 ? period.count() / 2 : period.count() * 2);
   return true;
 }
 
@@ -281,6 +310,51 @@ const Mutation kMutations[] = {
        auto& reuses = any(p.ops, r).reuses;
        return !reuses.empty() && (reuses.pop_back(), true);
      }},
+    {"drop_axis",
+     [](Pieces& p, auto& r) {
+       auto& axes = any(p.ops, r).axes;
+       return !axes.empty() && (axes.pop_back(), true);
+     }},
+    {"axis_twice",
+     [](Pieces& p, auto& r) {
+       auto& axes = any(p.ops, r).axes;
+       return !axes.empty() && (axes.push_back(AxisSpec(axes.back())), true);
+     }},
+    {"period_of_a_read",
+     [](Pieces& p, auto& r) {
+       AxisSpec* const axis = any_axis(p, r);
+       return axis != nullptr && change_period(axis->reads, r);
+     }},
+    {"period_of_a_write",
+     [](Pieces& p, auto& r) {
+       AxisSpec* const axis = any_axis(p, r);
+       return axis != nullptr && change_period(axis->writes, r);
+     }},
+    {"drop_count",
+     [](Pieces& p, auto& r) {
+       AxisSpec* const axis = any_axis(p, r);
+       return axis != nullptr && (axis->counts.pop_back(), true);
+     }},
+    {"count",
+     [](Pieces& p, auto& r) {
+       PartCount* const parts = any_count(p, r);
+       return parts != nullptr && (++parts->count, true);
+     }},
+    {"workspace_of_a_part",
+     [](Pieces& p, auto& r) {
+       PartCount* const parts = any_count(p, r);
+       return parts != nullptr && (parts->workspace += Bytes(1), true);
+     }},
+    {"cost_of_a_part",
+     [](Pieces& p, auto& r) {
+       PartCount* const parts = any_count(p, r);
+       return parts != nullptr && (parts->cost += Nanos(1), true);
+     }},
+    {"exact",
+     [](Pieces& p, auto& r) {
+       PartCount* const parts = any_count(p, r);
+       return parts != nullptr && flip(parts->exact);
+     }},
     {"drop_edge", [](Pieces& p, auto&) { return !p.edges.empty() && (p.edges.pop_back(), true); }},
 };
 
@@ -288,7 +362,7 @@ TEST(Fingerprint, ChangesWithEverySingleThing) {
   std::map<std::string, int> tried;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 random(seed);
-    const Pieces pieces = pieces_of(random_graph(random));
+    const Pieces pieces = pieces_of(random_graph(random, {.axes = seed % 2 == 0}));
     const Fingerprint before = of(pieces);
     for (const Mutation& mutation : kMutations) {
       SCOPED_TRACE(words(mutation.name, ", seed ", seed));

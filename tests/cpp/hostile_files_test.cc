@@ -21,6 +21,7 @@
 #include "lowtide/verify.h"
 #include "processor_time.h"
 #include "random_graph.h"
+#include "splits.h"
 #include "swaps.h"
 #include "unwrap.h"
 
@@ -37,7 +38,7 @@ std::size_t allowed_bytes(std::size_t file_size) {
 
 bool is_clean(const Error& error) {
   const auto code = static_cast<unsigned>(error.code);
-  const bool of_graph = code >= 101 && code <= 110;
+  const bool of_graph = code >= 101 && code <= 111;
   const bool of_file = code == 402 || (code >= 601 && code <= 603);
   const bool printable = std::ranges::all_of(error.message, [](char c) { return c >= ' '; });
   return (of_graph || of_file) && printable && error.message.size() < 1000;
@@ -108,9 +109,16 @@ class Ordeal {
   double share_ = 0;  // of the memory that the file was allowed
 };
 
-// Of either version of the format.
+// Of each version of the format.
 Plan any_plan(const Graph& graph, std::mt19937_64& random) {
-  return random() % 2 == 0 ? unwrap(plan(graph)) : finish(draft_with_swaps(graph, random));
+  switch (random() % 3) {
+    case 0:
+      return unwrap(plan(graph));
+    case 1:
+      return finish(draft_with_swaps(graph, random));
+    default:
+      return finish(draft_with_parts(graph, random));
+  }
 }
 
 TEST(HostileFiles, SpoiledOnesAreRefusedOrHarmless) {
@@ -118,7 +126,7 @@ TEST(HostileFiles, SpoiledOnesAreRefusedOrHarmless) {
   Ordeal ordeal;
   for (std::size_t seed = 0; seed < files && !HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
-    const Graph graph = random_graph(random);
+    const Graph graph = random_graph(random, {.axes = seed % 2 == 0});
     const bool of_plan = random() % 2 == 0;
     const std::string text = of_plan ? plan_text(any_plan(graph, random)) : graph_text(graph);
     const SpoiledFile file = seed % 100 == 99 ? spoiled_to_bomb(text, random) : spoiled(text, random);
@@ -132,10 +140,11 @@ TEST(HostileFiles, SpoiledOnesAreRefusedOrHarmless) {
 // At each single byte, so also within numbers, words, strings, escapes, headers, blocks and checksums.
 TEST(HostileFiles, TruncatedOnesAreRefused) {
   std::mt19937_64 random(5);
-  const Graph graph = random_graph(random);
+  const Graph graph = random_graph(random, {.axes = true});
   const std::string graph_json = graph_text(graph);
   const std::string plan_json = plan_text(unwrap(plan(graph)));
   const std::string swaps_json = plan_text(finish(draft_with_swaps(graph, random)));
+  const std::string parts_json = plan_text(finish(draft_with_parts(graph, random)));
   Ordeal ordeal;
   const auto cut_everywhere = [&](const std::string& whole, bool of_plan) {
     // Without the line's end a text is whole.
@@ -149,6 +158,7 @@ TEST(HostileFiles, TruncatedOnesAreRefused) {
   cut_everywhere(graph_json, false);
   cut_everywhere(plan_json, true);
   cut_everywhere(swaps_json, true);
+  cut_everywhere(parts_json, true);
   cut_everywhere(compressed(graph_json, true), false);
   cut_everywhere(compressed(plan_json, true), true);
 }
