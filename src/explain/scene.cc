@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "explain/block_graph.h"
 #include "lowtide/eager.h"
 #include "order/algorithms.h"
 #include "rewrite/recompute.h"
@@ -108,6 +109,16 @@ Result<Scene> planned_scene(Graph graph, Order order, const Plan& plan) {
   return scene;
 }
 
+Result<Scene> scene_in_parts(const Graph& graph, const Plan& plan) {
+  if (!plan.tiers.empty()) {
+    return Error{ErrorCode::invalid_setting, "a plan with tiers that runs ops in parts cannot be explained yet"};
+  }
+  Result<Graph> blocks = graph_of_blocks(graph, plan);
+  if (!blocks.ok()) return blocks.error();
+  Order order = first_to_last(blocks->num_ops());
+  return make_scene(*std::move(blocks), std::move(order), false);
+}
+
 }  // namespace
 
 bool Scene::is_in_memory(BufferId buffer, StepIndex step) const {
@@ -172,6 +183,7 @@ Result<Scene> eager_scene(const Graph& graph) {
 }
 
 Result<Scene> planned_scene(const Graph& graph, const Plan& plan) {
+  if (!plan.parts.empty()) return scene_in_parts(graph, plan);
   Graph once = graph;
   Order order = plan.order;
   if (plan.order.size() != graph.num_ops()) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "base/words.h"
 #include "lowtide/budget.h"
@@ -37,11 +39,29 @@ std::string table(std::span<const Culprit> holders) {
   return text;
 }
 
-// How many of the steps run an op again.
+StepPart part_of(const Plan& plan, std::size_t step) {
+  return step < plan.parts.size() ? plan.parts[step] : StepPart();
+}
+
+// How many of the steps run an op again. A first run in parts is that of all steps that have its axis and count.
 std::string recomputed(const Plan& plan) {
   if (plan.provenance.recompute.empty()) return "";
-  std::set<OpId> ops(plan.order.begin(), plan.order.end());
-  return words(", recompute ", plan.provenance.recompute, " (", plan.order.size() - ops.size(), " of the steps)");
+  std::map<OpId, StepPart> first;
+  std::set<std::pair<OpId, std::uint32_t>> ran;
+  std::size_t again = 0;
+  for (std::size_t step = 0; step < plan.order.size(); ++step) {
+    const StepPart how = part_of(plan, step);
+    const StepPart& began = first.try_emplace(plan.order[step], how).first->second;
+    const bool is_of_first = began.axis == how.axis && began.part.count == how.part.count;
+    if (!is_of_first || !ran.emplace(plan.order[step], how.part.index).second) ++again;
+  }
+  return words(", recompute ", plan.provenance.recompute, " (", again, " of the steps)");
+}
+
+// How many of the steps run a part of an op.
+std::string in_parts(const Plan& plan) {
+  const auto parts = std::ranges::count_if(plan.parts, [](const StepPart& step) { return step.part.count > 1; });
+  return parts == 0 ? "" : words(" (", parts, " of them parts of ops)");
 }
 
 // A line for each tier. A plan that was read may name blocks that it does not have.
@@ -124,11 +144,12 @@ std::string summary(const Plan& plan) {
                 100.0 * plan.fragmentation());
   const std::string shares(figures.data());
   std::snprintf(figures.data(), figures.size(), "%.3f ms", static_cast<double>(plan.time.count()) / 1e6);
-  return words("plan      ", plan.order.size(), " steps, order ", plan.provenance.order, ", layout ",
-               plan.provenance.layout, recomputed(plan), ", lowtide ", plan.provenance.version, "\n", "memory    ",
-               format_bytes(plan.resident + plan.arena), " = ", format_bytes(plan.resident), " resident + ",
-               format_bytes(plan.arena), " arena\n", tiers(plan), "arena     peak ", format_bytes(plan.peak),
-               ", bound ", format_bytes(plan.bound), shares, "\n", "time      ", figures.data(), " predicted");
+  return words("plan      ", plan.order.size(), " steps", in_parts(plan), ", order ", plan.provenance.order,
+               ", layout ", plan.provenance.layout, recomputed(plan), ", lowtide ", plan.provenance.version, "\n",
+               "memory    ", format_bytes(plan.resident + plan.arena), " = ", format_bytes(plan.resident),
+               " resident + ", format_bytes(plan.arena), " arena\n", tiers(plan), "arena     peak ",
+               format_bytes(plan.peak), ", bound ", format_bytes(plan.bound), shares, "\n", "time      ",
+               figures.data(), " predicted");
 }
 
 }  // namespace lowtide

@@ -7,7 +7,9 @@
 
 #include "full_size.h"
 #include "gtest/gtest.h"
+#include "lowtide/summary.h"
 #include "random_graph.h"
+#include "splits.h"
 #include "swaps.h"
 #include "training_graph.h"
 #include "unwrap.h"
@@ -201,6 +203,66 @@ TEST(Explain, PlansThatRunOpsAgain) {
   expect_whole(told);
   EXPECT_EQ(told.total, small.resident + small.peak);
   EXPECT_LT(told.total, eager);
+}
+
+// c = g(f(a)) by rows in two parts, of which b, that is between them, has a block of 64 bytes each time; a is resident,
+// c is kept: 128 bytes each. A part of f takes 10 ns.
+TEST(Explain, PlanInParts) {
+  GraphBuilder builder;
+  const BufferId a =
+      unwrap(builder.add_buffer({.size = Bytes(128), .residence = Residence::resident, .name = "a", .initial = true}));
+  const BufferId b = unwrap(builder.add_buffer({.size = Bytes(128), .name = "b"}));
+  const BufferId c = unwrap(builder.add_buffer({.size = Bytes(128), .name = "c"}));
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, c)}) {
+    const ValueId read = unwrap(builder.add_value(from, "float32", {{32}}));
+    const OpId op = unwrap(builder.add_op({.name = "f", .reads = {read}, .writes = {to}, .cost = Nanos(18)}));
+    unwrap(builder.add_axis(
+        op, {.reads = {Bytes(128)}, .writes = {Bytes(128)}, .counts = {{.count = 2, .cost = Nanos(10)}}}));
+  }
+  unwrap(builder.keep(c));
+  const Graph graph = unwrap(std::move(builder).build());
+
+  Plan plan;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    plan.order.emplace_back(i % 2);
+    plan.parts.push_back({0, {i / 2, 2}});
+    const BlockId between(1 + i / 2);
+    plan.reads.add(std::vector{i % 2 == 0 ? BlockId(0) : between});
+    plan.writes.add(std::vector{i % 2 == 0 ? between : BlockId(3)});
+    plan.workspaces.emplace_back(0);
+  }
+  plan.blocks = {{a, StepIndex(0), StepIndex(4), {}},
+                 {b, StepIndex(0), StepIndex(2), Bytes(128), 0, {0, 2}, Bytes(128)},
+                 {b, StepIndex(2), StepIndex(4), Bytes(128), 0, {1, 2}, Bytes(128)},
+                 {c, StepIndex(1), StepIndex(4), Bytes(0)}};
+  plan.arena = plan.peak = plan.bound = Bytes(192);
+  plan.resident = Bytes(128);
+  plan.time = Nanos(40);
+  plan.provenance.recompute = "none";
+  const Explanation told = unwrap(explain(graph, plan));
+  EXPECT_EQ(told.steps, 4u);
+  EXPECT_EQ(told.total, Bytes(320));
+  EXPECT_EQ(told.resident, Bytes(128));
+  EXPECT_EQ(told.time, Nanos(40));
+  EXPECT_EQ(told.alive, 3u);
+  EXPECT_EQ(told.operands, Bytes(192));
+  EXPECT_TRUE(summary(plan).starts_with("plan      4 steps (4 of them parts of ops), order ")) << summary(plan);
+  EXPECT_NE(summary(plan).find("recompute none (0 of the steps)"), std::string::npos) << summary(plan);
+}
+
+TEST(Explain, AnyPlanInParts) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Graph graph = random_graph(random, {.axes = true});
+    Draft draft = draft_with_parts(graph, random);
+    if (!draft.tiers.empty()) continue;
+    const Plan plan = finish(draft);
+    const Explanation told = unwrap(explain(graph, plan));
+    EXPECT_LE(told.total, plan.resident + plan.peak);
+    EXPECT_EQ(told.time, plan.time);
+    EXPECT_FALSE(summary(told).empty());
+  }
 }
 
 }  // namespace
