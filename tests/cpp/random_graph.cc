@@ -77,7 +77,7 @@ class Generator {
     std::vector<BufferId> created;
     if (spec.writes.empty() || chance(0.3)) {
       for (std::size_t i = chance(0.2) ? 2 : 1; i > 0; --i) {
-        const bool alike = !sources.empty() && chance(0.5);  // as large as what is read
+        const bool alike = !sources.empty() && chance(options_.axes ? 0.8 : 0.5);  // as large as what is read
         const Bytes size = alike ? *planned_size_[sources[below(sources.size())].index()] : small_size();
         created.push_back(add_buffer(chance(0.12) ? Residence::resident : Residence::planned, false, size));
       }

@@ -219,7 +219,7 @@ Draft draft_with_parts(const Graph& graph, Random& random) {
     sort_transfers(draft, random);
   }
   settle(graph, draft, random);
-  if (random() % 2 == 0) reuse_places(graph, draft);
+  if (random() % 4 != 0) reuse_places(graph, draft);
   return draft;
 }
 

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 //   op 5 tail    reads s     writes t    after op 4                 4 t     planned, 64 bytes, kept
 //
 // All but op 4 have axis 0, rows, in 2 or 4 parts: a part of f needs 64 bytes of workspace in 4 parts. Ops 0 to 3 have
-// axis 1, columns, in 2 parts. Along both, total adds its parts up.
+// axis 1, columns, in 2 parts. Along both, total adds its parts up. Axis 2 of g takes rows to columns.
 Graph graph(bool keeps_c = false) {
   GraphBuilder builder;
   const BufferId x =
@@ -47,6 +47,7 @@ Graph graph(bool keeps_c = false) {
   unwrap(builder.add_reuse(g, b, c));
   axis(g, rows, rows, {{2, Bytes(0), Nanos(6)}, {4, Bytes(0), Nanos(4)}});
   axis(g, columns, columns, {{2, Bytes(0), Nanos(6)}});
+  axis(g, rows, columns, {{2, Bytes(0), Nanos(6)}});
   const OpId relu = unwrap(builder.add_op({.name = "relu_", .reads = read(c), .writes = {c}, .cost = Nanos(2)}));
   axis(relu, rows, rows, {{2, Bytes(0), Nanos(1)}, {4, Bytes(0), Nanos(1)}});
   axis(relu, columns, columns, {{2, Bytes(0), Nanos(1)}});
@@ -244,6 +245,20 @@ TEST(VerifyParts, AcceptsAPartInTheBytesOfAnother) {
   expect_right(plan);
 }
 
+TEST(VerifyParts, RefusesAPartInTheBytesOfOneThatIsCutInAnotherWay) {
+  Plan plan = right_plan();
+  for (const std::size_t step : {1, 5}) plan.parts[step].axis = 2;
+  for (const std::size_t step : {2, 3, 6, 7}) plan.parts[step].axis = 1;
+  for (const std::size_t block : {5, 6}) plan.blocks[block].period = Bytes(64);
+  expect_right(plan);
+  plan.blocks[5].offset = plan.blocks[6].offset = Bytes(0);
+  plan.blocks[1].offset = Bytes(128);
+  plan.arena = plan.peak = plan.bound = Bytes(192);
+  const Status status = verify(graph(), plan);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::block_overlap) << status.error().message;
+}
+
 TEST(VerifyParts, AcceptsAPartThatRunsAgain) {
   Plan plan = right_plan();
   // Before its second use, f runs part 0 again in another block, which nobody reads.
@@ -283,8 +298,8 @@ const Case kCases[] = {
      [](Plan& p) { p.parts[1].part.index = 2; }},
     {"part_of_nothing", ErrorCode::malformed_plan, "step 1 runs part 0 of 0 of op 1 'g' along axis 0, but there is no",
      [](Plan& p) { p.parts[1].part.count = 0; }},
-    {"no_such_axis", ErrorCode::malformed_plan, "step 1 runs part 0 of 2 of op 1 'g' along axis 2, but it has 2",
-     [](Plan& p) { p.parts[1].axis = 2; }},
+    {"no_such_axis", ErrorCode::malformed_plan, "step 1 runs part 0 of 2 of op 1 'g' along axis 3, but it has 3",
+     [](Plan& p) { p.parts[1].axis = 3; }},
     {"axis_of_a_whole", ErrorCode::malformed_plan, "along axis 1, but the whole has no axis",
      [](Plan& p) { p.parts[8].axis = 1; }},
     {"no_such_count", ErrorCode::malformed_plan, "step 1 runs part 0 of 3 of op 1 'g' along axis 0, but it cannot run",
