@@ -66,8 +66,7 @@ def compare(
     seeds: int = SEEDS,
 ) -> dict[Cut, bool]:
     """For each of the cuts: whether its parts gave all bits of the whole."""
-    sums = {cut for cut in cuts if _sums(operator, cut)}
-    equal = {cut: cut not in sums for cut in cuts}
+    equal = {cut: not sums(operator, cut) for cut in cuts}
     if _core.op_row(operator.target._schema.name).leaves_results_unwritten:
         return dict.fromkeys(cuts, False)
     try:
@@ -86,7 +85,7 @@ def compare(
     return equal
 
 
-def _sums(operator: Operator, cut: Cut) -> bool:
+def sums(operator: Operator, cut: Cut) -> bool:
     """Whether a result of it is the sum of the parts' results."""
     made = zip(operator.results, operator.made, cut.axis.results, strict=True)
     return any(ref is not None and new and dim is None for ref, new, dim in made)

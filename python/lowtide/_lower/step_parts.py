@@ -20,7 +20,7 @@ from .._optimizer.opaque import OPAQUE_UPDATE
 from .._optimizer.template import Number
 from ..errors import InvalidPlanError
 from .axes import Axis, axes_of
-from .exactness import Cut, compare, exact_signature
+from .exactness import Cut, compare, exact_signature, sums
 from .lowering import Lowered, Operator
 from .part_cache import PartCache
 from .part_calls import PartCall, place_part
@@ -147,7 +147,7 @@ class Parts:
         cut = Cut.of(counted.axis, count, alone)
         signature = exact_signature(operator, cut)
         if cost.exact and not self.cache.is_compared(signature):
-            exact = compare(self.lowered, operator, [cut], self.number, seeds=1)[cut]
+            exact = compare(self.lowered, operator, [cut], self.number)[cut]
             self.cache.put_exact(signature, exact)
             if not exact:
                 self._replace(index, axis, cost, replace(cost, exact=False))
@@ -180,7 +180,8 @@ def find_parts(
 ) -> Parts:
     """The axes of all operators that matter, with what parts of them need on this machine.
 
-    Each distinct part that the cache does not know is run on scratch memory, and held against the whole.
+    Each distinct part that the cache does not know is run on scratch memory. Only `Parts.confirm` holds parts against the
+    whole, those that a plan takes: of the others it is not yet known that they have other bits.
     """
     parts = Parts(lowered, cache, number)
     random_state = read_random_states()
@@ -213,7 +214,7 @@ def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile) -> list[
             if len(known) == len(calls):
                 found.append((axis, cut, count, known))
                 cuts.append([Cut.of(axis, count, alone) for alone in layouts])
-    exact = _are_exact(parts, operator, cuts)
+    exact = [_may_be_exact(parts, operator, group) for group in cuts]
     counted: list[CountedAxis] = []
     for place, (axis, cut, count, known_profiles) in enumerate(found):
         time_ns = max(_scaled(part, profile.time_ns) for part in known_profiles)
@@ -242,14 +243,9 @@ def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[in
     return [{}, inner] if inner else [{}]
 
 
-def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]]) -> list[bool]:
-    """Whether each gives the bits of the whole in all layouts; what the cache does not know is run now."""
-    signatures = {cut: exact_signature(operator, cut) for group in cuts for cut in group}
-    unknown = [cut for cut, signature in signatures.items() if parts.cache.exact(signature) is None]
-    if unknown:
-        for cut, exact in compare(parts.lowered, operator, unknown, parts.number).items():
-            parts.cache.put_exact(signatures[cut], exact)
-    return [all(parts.cache.exact(signatures[cut]) for cut in group) for group in cuts]
+def _may_be_exact(parts: Parts, operator: Operator, cuts: Sequence[Cut]) -> bool:
+    """Whether they give the bits of the whole, as far as is known: a plan that takes them is confirmed."""
+    return not any(sums(operator, cut) or parts.cache.exact(exact_signature(operator, cut)) is False for cut in cuts)
 
 
 def _scaled(part: PartProfile, whole_ns: int) -> int:

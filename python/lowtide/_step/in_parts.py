@@ -13,7 +13,7 @@ from .._lower.profile_rows import OpProfile
 from .._lower.step_parts import Parts, find_parts
 from .._optimizer.template import Number
 
-_MOST_PLANS = 8  # each knows more of what parts do here
+_MOST_PLANS = 16  # each knows more of what parts do here
 _SHARE = 32  # operators with an operand of one part in so many of the largest operator may run in parts
 
 
