@@ -126,6 +126,9 @@ class Graph:
     def buffer_name(self, buffer: int) -> str: ...
     def buffer_size(self, buffer: int) -> int: ...
     def resident_buffers(self) -> list[int]: ...
+    def axes(self, op: int) -> list[tuple[list[int], list[int], list[tuple[int, int, int, bool]]]]:
+        """The ways in which the op may run in parts: periods of its reads and of its writes, and for each number of
+        parts that number, the workspace and the time of one part, and whether the bits are those of the whole op."""
 
 class Plan:
     """Which op runs at each step, and where every buffer lies while it lives. Lives are half-open ``[begin, end)``."""
@@ -190,6 +193,13 @@ class Plan:
 
     def transfers(self) -> list[tuple[int, int, int, int]]:
         """From block, to block, the step before which it is issued, and the one before which it is over."""
+
+    def step_parts(self) -> list[tuple[int, int, int]]:
+        """By step: the axis of its op, the part and the number of parts; 0, 0 and 1 for a whole op. Empty if every step
+        runs a whole op."""
+
+    def block_parts(self) -> list[tuple[int, int, int]]:
+        """By block: the period, the part and the number of parts; 0, 0 and 1 for a block of the whole buffer."""
 
     def step_blocks(self, step: int) -> list[int]:
         """The blocks that the op at ``step`` reads, then those that it writes."""

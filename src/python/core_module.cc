@@ -245,6 +245,24 @@ auto load_from(const std::filesystem::path& path, Load load) {
   }
 }
 
+// By axis: the periods of reads and of writes, and the counts as GraphBuilder.axis takes them.
+using AxisTuple = std::tuple<std::vector<std::uint64_t>, std::vector<std::uint64_t>,
+                             std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, bool>>>;
+std::vector<AxisTuple> axes_of(const Graph& graph, Index op) {
+  const OpId id = checked<OpId>(op, graph.num_ops(), "op");
+  std::vector<AxisTuple> axes(graph.num_axes(id));
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const Axis axis = graph.axis(id, i);
+    auto& [reads, writes, counts] = axes[i];
+    for (const Bytes period : axis.reads) reads.push_back(period.count());
+    for (const Bytes period : axis.writes) writes.push_back(period.count());
+    for (const PartCount& parts : axis.counts) {
+      counts.emplace_back(parts.count, parts.workspace.count(), parts.cost.count(), parts.exact);
+    }
+  }
+  return axes;
+}
+
 void bind_graph(nb::module_& m) {
   const auto op = [](const Graph& graph, Index i) { return graph.op(checked<OpId>(i, graph.num_ops(), "op")); };
   const auto buffer = [](const Graph& graph, Index i) {
@@ -298,6 +316,7 @@ void bind_graph(nb::module_& m) {
           "buffer_name", [buffer](const Graph& self, Index i) { return buffer(self, i).name; }, "buffer"_a)
       .def(
           "buffer_size", [buffer](const Graph& self, Index i) { return buffer(self, i).size.count(); }, "buffer"_a)
+      .def("axes", axes_of, "op"_a)
       .def("resident_buffers", [](const Graph& self) {
         std::vector<Index> found;
         for (BufferId id(0); id.index() < self.num_buffers(); id = id.next()) {
@@ -409,6 +428,20 @@ void bind_plan(nb::module_& m) {
                    {transfer.from.value(), transfer.to.value(), transfer.issue.value(), transfer.wait.value()});
              }
              return all;
+           })
+      .def("step_parts",
+           [](const HeldPlan& self) {
+             std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>> parts;
+             for (const auto& [axis, part] : self.parts) parts.emplace_back(axis, part.index, part.count);
+             return parts;
+           })
+      .def("block_parts",
+           [](const HeldPlan& self) {
+             std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> parts;
+             for (const Block& block : self.blocks) {
+               parts.emplace_back(block.period.count(), block.part.index, block.part.count);
+             }
+             return parts;
            })
       .def("block_buffers",
            [](const HeldPlan& self) {

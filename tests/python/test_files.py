@@ -15,7 +15,7 @@ import lowtide
 from lowtide import _core
 
 PAGE = (Path(__file__).parents[2] / "docs/formats.md").read_text().partition("## Buffers")[0]
-GRAPH, PLAN, PLAN_WITH_TIERS = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+GRAPH, PLAN, PLAN_WITH_TIERS, PLAN_IN_PARTS, GRAPH_WITH_AXES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 
 def example(tmp_path: Path) -> lowtide.Graph:
@@ -54,12 +54,30 @@ def test_examples_are_complete(tmp_path: Path) -> None:
         lowtide.verify(graph, lowtide.Plan.load(tmp_path / "stated.json"))
 
 
+def test_example_in_parts(tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_text(GRAPH_WITH_AXES)
+    (tmp_path / "plan.json").write_text(PLAN_IN_PARTS)
+    graph = lowtide.Graph.load(tmp_path / "graph.json")
+    plan = lowtide.Plan.load(tmp_path / "plan.json")
+    lowtide.verify(graph, plan)
+    graph.save(tmp_path / "graph.json")
+    plan.save(tmp_path / "plan.json")
+    assert json.loads((tmp_path / "graph.json").read_text()) == json.loads(GRAPH_WITH_AXES) | {"edges": []}
+    written = json.loads((tmp_path / "plan.json").read_text())
+    del written["provenance"]
+    assert written == json.loads(PLAN_IN_PARTS)
+
+    assert graph.axes(0) == [([128], [128], [(2, 0, 10, False)])]
+    assert plan.step_parts() == [(0, 0, 2), (0, 0, 2), (0, 1, 2), (0, 1, 2)]
+    assert plan.block_parts() == [(0, 0, 1), (128, 0, 2), (128, 1, 2), (0, 0, 1)]
+
+
 def test_page_lists_every_field(tmp_path: Path) -> None:
     """The message about an unknown field lists those that there are; the page has a row for each."""
     rows = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| `.*?\|", PAGE, re.MULTILINE))))
     fields = set()
-    formats = [("lowtide-graph", 1, lowtide.Graph.load), ("lowtide-plan", 2, lowtide.Plan.load)]
-    sections = ["buffers", "values", "ops", "blocks", "steps", "tiers", "transfers", "figures", "provenance"]
+    formats = [("lowtide-graph", 1, lowtide.Graph.load), ("lowtide-plan", 3, lowtide.Plan.load)]
+    sections = ["buffers", "values", "ops", "axes", "blocks", "steps", "tiers", "transfers", "figures", "provenance"]
     for kind, version, load in formats:
         for section in sections:
             rubbish = '{"rubbish": 0}'
