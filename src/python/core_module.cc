@@ -277,24 +277,6 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("program_peak_bytes", program_peak)
       .def_prop_ro("eager_bytes", [](const Graph& graph) { return take(eager_bytes(graph)).count(); })
       .def_prop_ro("has_axes", [](const Graph& self) { return self.has_axes(); })
-      .def(
-          "axes",
-          [](const Graph& self, Index index) {
-            const OpId id = checked<OpId>(index, self.num_ops(), "op");
-            using Counts = std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, bool>>;
-            std::vector<std::tuple<std::vector<std::uint64_t>, std::vector<std::uint64_t>, Counts>> axes;
-            for (std::size_t i = 0; i < self.num_axes(id); ++i) {
-              const Axis axis = self.axis(id, i);
-              auto& [reads, writes, counts] = axes.emplace_back();
-              for (const Bytes period : axis.reads) reads.push_back(period.count());
-              for (const Bytes period : axis.writes) writes.push_back(period.count());
-              for (const PartCount& parts : axis.counts) {
-                counts.emplace_back(parts.count, parts.workspace.count(), parts.cost.count(), parts.exact);
-              }
-            }
-            return axes;
-          },
-          "op"_a)
       .def_prop_ro("operand_bound_bytes", [](const Graph& self) { return operand_bound(self).count(); })
       .def_prop_ro("fingerprint", [](const Graph& self) { return fingerprint_text(fingerprint(self)); })
       .def("summary", [](const Graph& self) { return summary(self); })
@@ -447,21 +429,8 @@ void bind_plan(nb::module_& m) {
            [](const HeldPlan& self) {
              return by_block(self, [](const Block& block) { return std::int64_t{block.buffer.value()}; });
            })
-      .def("is_exact", [](const HeldPlan& self, const Graph& graph) { return is_exact(graph, self); }, "graph"_a)
-      .def("step_parts",
-           [](const HeldPlan& self) {
-             std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>> parts;
-             for (const auto& [axis, part] : self.parts) parts.emplace_back(axis, part.index, part.count);
-             return parts;
-           })
-      .def("block_parts",
-           [](const HeldPlan& self) {
-             std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>> parts;
-             for (const Block& block : self.blocks) {
-               parts.emplace_back(block.period.count(), block.part.index, block.part.count);
-             }
-             return parts;
-           })
+      .def(
+          "is_exact", [](const HeldPlan& self, const Graph& graph) { return is_exact(graph, self); }, "graph"_a)
       .def(
           "step_blocks",
           [](const HeldPlan& self, Index step) {

@@ -293,8 +293,9 @@ class Dividing {
     if (!added.ok()) return added.error();
     for (const BufferId buffer : spec.writes) ++writes_so_far_[buffer.index()];
     for (const Reuse& reuse : op.reuses) {
-      const bool parted = parted_[reuse.from.index()] && parted_[reuse.to.index()];
-      if (cut && !parted) continue;
+      const std::optional<Parted>& from = parted_[reuse.from.index()];
+      const std::optional<Parted>& to = parted_[reuse.to.index()];
+      if (cut && (!from || !to || from->period != to->period)) continue;
       const Status status =
           builder_.add_reuse(*added, stand_in(reuse.from, part.index), stand_in(reuse.to, part.index));
       if (!status.ok()) return status;
