@@ -22,7 +22,8 @@
 //   sizes size=...         arguments that are sizes of dimensions, cut as these are
 //   blocks g               dimensions g may have different sizes, each in as many blocks
 //   strict                 dimensions of size 1 are not broadcast
-//   dense                  where parts of operands have no gaps in memory: the kernel does not look at strides
+//   dense mean rstd        where parts of these (of all, if none is named) have no gaps in memory: the kernel does not
+//                          look at their strides
 //
 // A line may begin with the arguments that it is for, "reduction=2: n_,n,_->,"; lines with | between them all hold.
 #pragma once

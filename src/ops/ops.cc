@@ -182,7 +182,8 @@ constexpr std::array kTable = {
     cut("n*,*,*->n*,n*,n*; sizes N=n", over("aten::native_group_norm", kFirst)),
     cut("n*,n*,n*,n*,*->n*,*,*; sizes N=n", over("aten::native_group_norm_backward", kFirstTwo)),
     cut("...,*,*->...,...,...; last normalized_shape", over("aten::native_layer_norm", kFirst)),
-    cut("...,...,...,...,*,*->...,*,*; last normalized_shape", over("aten::native_layer_norm_backward", kFirstTwo)),
+    cut("...,...,...,...,*,*->...,*,*; last normalized_shape; dense mean rstd",
+        over("aten::native_layer_norm_backward", kFirstTwo)),
     cut("...->...; whole dim", "aten::_safe_softmax"),
     // Products of matrices.
     cut("mn,mk,kn->mn; once beta", "aten::addmm"),

@@ -286,9 +286,18 @@ def convolution_backward(make: Maker) -> Call:
     return Call(aten.convolution_backward.default, (make.floats(*y.shape), x, weight, sizes, *rest, mask))
 
 
+def rows(make: Maker, *shape: int) -> Tensor:
+    return make.floats(*shape).contiguous()
+
+
+def heads(make: Maker, b: int, h: int, length: int, e: int) -> Tensor:
+    """Side by side in each row, as projections leave them."""
+    return rows(make, b, length, h, e).transpose(1, 2)
+
+
 def attention_arguments(make: Maker) -> tuple[Any, ...]:
     b, h, q, k, e = (make.size() for _ in range(5))
-    query, key, value = (make.floats(b, h, length, 2 * e) for length in (q, k, k))
+    query, key, value = (make.one_of(rows, heads)(make, b, h, length, 2 * e) for length in (q, k, k))
     mask = make.one_of(None, (q, k), (b, 1, q, k), (1, h, q, k), (b, h, q, k))
     causal = mask is None and make.flag()
     return query, key, value, 0.0, causal, None if mask is None else make.floats(*mask)
@@ -304,7 +313,7 @@ def attention(make: Maker) -> Call:
 def attention_backward(make: Maker) -> Call:
     query, key, value, drop, causal, mask = attention_arguments(make)
     out, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, drop, causal, attn_mask=mask)
-    gradient = make.floats(*out.shape)
+    gradient = rows(make, *out.shape)
     arguments = (gradient, query, key, value, out, logsumexp, drop, causal)
     return Call(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, arguments, {"attn_mask": mask})
 

@@ -227,7 +227,7 @@ WRONG = {
     "mse_loss": "...,...->",
     "native_batch_norm": "nc*,c,c,c,c->nc*,c,c",
     "native_layer_norm": "...,*,*->...,*,*; last normalized_shape",
-    "native_layer_norm_backward": "...,...,...,...,*,*->...,*,*",
+    "native_layer_norm_backward": "...,...,...,...,*,*->...,*,*; last normalized_shape",
     "nll_loss_forward": "n_,n,_->,",
     "scatter": "...,...,...->...; whole dim | ...,...->...; whole dim",
     "slice_backward": "...->...; whole dim",

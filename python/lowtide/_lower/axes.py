@@ -9,7 +9,7 @@ What each operator allows is in the table of operators (src/ops); here that is h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -190,7 +190,7 @@ class _Match:
         if extent < 2 or not equal:
             return None
         arguments = {use.place: use.dim for use in cut if use.kind == "argument"}
-        if self.rule.dense and not all(_parts_are_dense(self._ref(place), dim) for place, dim in arguments.items()):
+        if not all(_parts_are_dense(self._ref(place), arguments[place]) for place in self._dense(arguments)):
             return None
         dims = {use.place: use.dim for use in cut if use.kind == "result"}
         results = tuple(dims.get(index) for index in range(len(self.operator.results)))
@@ -198,6 +198,13 @@ class _Match:
         if not dims:
             constants |= {self.position[name]: "once" for name in self.rule.once if self.named[name] is not None}
         return Axis(extent, arguments, results, constants)
+
+    def _dense(self, places: Iterable[Place]) -> Iterable[Place]:
+        """Which of these must be dense in parts."""
+        if isinstance(self.rule.dense, bool):
+            return places if self.rule.dense else ()
+        named = {self.position[name] for name in self.rule.dense}
+        return [place for place in places if place in named]
 
     def _ref(self, place: Place) -> Ref:
         arguments = self.operator.arguments

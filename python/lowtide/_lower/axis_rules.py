@@ -78,7 +78,7 @@ class Rule(NamedTuple):
     sizes: tuple[tuple[str, Term], ...] = ()  # arguments that are sizes of dimensions
     blocks: tuple[str, ...] = ()  # letters whose dimensions may differ in size, each in as many blocks
     strict: bool = False  # dimensions of size 1 are not broadcast
-    dense: bool = False  # parts of operands must be without gaps in memory
+    dense: tuple[str, ...] | bool = ()  # operands, or all, of which parts must be without gaps in memory
 
 
 POINTWISE = Rule(results=(Term("", "...", ""),))
