@@ -229,6 +229,19 @@ def test_sums_are_never_exact(tmp_path: Path) -> None:
     assert exact[False, True] > 0
 
 
+def test_parts_with_other_bits_can_be_left_out(tmp_path: Path) -> None:
+    lowered = small_step()
+    everything = found_parts(lowered, tmp_path)
+    _, profiles = profile_operators(lowered, ProfileCache(tmp_path), lambda number: 1.0)
+    exact = find_parts(lowered, profiles, PartCache(tmp_path), lambda number: 1.0, 0, inexact=False)
+    expected = {
+        index: [cost for counted in axes for cost in counted.counts if cost.exact]
+        for index, axes in everything.axes.items()
+    }
+    got = {index: [cost for counted in axes for cost in counted.counts] for index, axes in exact.axes.items()}
+    assert got == {index: costs for index, costs in expected.items() if costs}
+
+
 def test_parts_that_differ_are_not_exact() -> None:
     lowered = small_step()
     softmax = next(op for op in lowered.operators if "softmax" in str(op.target))

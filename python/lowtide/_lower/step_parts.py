@@ -96,7 +96,9 @@ class Parts:
 
     def workspace(self, index: int, axis: int, count: int) -> int:
         """What a plan gives a part."""
-        return self._cost(index, axis, count).workspace
+        cost = self._cost(index, axis, count)
+        assert cost is not None, "a plan takes what it was offered"
+        return cost.workspace
 
     def run(self, index: int, axis: int, part: int, count: int, alone: Mapping[int, int]) -> PartRun:
         """A part of operator `index`; of the buffers `alone` blocks hold this part only, with these periods."""
@@ -119,56 +121,51 @@ class Parts:
 
         If not, the axes are as they are now, and the step is to be planned again.
         """
-        buffers, holds = plan.block_buffers(), True
-        held: list[tuple[int, int, int]] = getattr(plan, "block_parts", list)()
-        steps: list[tuple[int, int, int]] = getattr(plan, "step_parts", list)()
+        buffers, held = plan.block_buffers(), plan.block_parts()
+        taken: dict[tuple[int, int, int, frozenset[tuple[int, int]]], None] = {}
+        for step, (axis, _, count) in enumerate(plan.step_parts()):
+            if count > 1:
+                alone = {buffers[block]: held[block][0] for block in plan.step_blocks(step) if held[block][2] > 1}
+                taken[plan.order[step], axis, count, frozenset(alone.items())] = None
         random_state = read_random_states()
         try:
-            for step, (axis, _, count) in enumerate(steps):
-                if count > 1:
-                    blocks = plan.step_blocks(step)
-                    alone = {buffers[block]: held[block][0] for block in blocks if held and held[block][2] > 1}
-                    holds &= self._confirm(plan.order[step], axis, count, alone)
+            seen = [(part, self._seen(*part)) for part in taken]
         finally:
             set_random_states(random_state)
+        holds = [self._note(index, axis, count, cost) for (index, axis, count, _), cost in seen]
+        self.axes = {index: [axis for axis in axes if axis.counts] for index, axes in self.axes.items()}
         self.cache.save()
-        return holds
+        return all(holds)
 
-    def _confirm(self, index: int, axis: int, count: int, alone: Mapping[int, int]) -> bool:
-        counted = self.axes[index][axis]
+    def _seen(self, index: int, axis: int, count: int, alone: frozenset[tuple[int, int]]) -> PartCost | None:
+        """What a part needs here, with these blocks that hold it alone; None if it cannot run so."""
         cost, operator = self._cost(index, axis, count), self.lowered.operators[index]
-        found, _ = self._profile(operator, counted.axis, 1, count, alone)
+        assert cost is not None, "a plan takes what it was offered"
+        cut = Cut(self.axes[index][axis].axis, count, alone)
+        found, _ = self._profile(operator, cut.axis, 1, count, dict(alone))
         if found is None:
-            self._drop(index, axis, cost)
-            return False
-        if found.workspace > cost.workspace:
-            self._replace(index, axis, cost, replace(cost, workspace=found.workspace))
-            return False
-        cut = Cut.of(counted.axis, count, alone)
+            return None
         signature = exact_signature(operator, cut)
         if cost.exact and not self.cache.is_compared(signature):
-            exact = compare(self.lowered, operator, [cut], self.number)[cut]
-            self.cache.put_exact(signature, exact)
-            if not exact:
-                self._replace(index, axis, cost, replace(cost, exact=False))
-                return False
-        return True
+            self.cache.put_exact(signature, compare(self.lowered, operator, [cut], self.number)[cut])
+        exact = cost.exact and bool(self.cache.exact(signature))
+        return replace(cost, workspace=max(cost.workspace, found.workspace), exact=exact)
 
-    def _cost(self, index: int, axis: int, count: int) -> PartCost:
-        return next(cost for cost in self.axes[index][axis].counts if cost.count == count)
-
-    def _drop(self, index: int, axis: int, cost: PartCost) -> None:
+    def _note(self, index: int, axis: int, count: int, seen: PartCost | None) -> bool:
+        """Whether that is what was offered; if not, from now on it is."""
+        known = self._cost(index, axis, count)
+        if known == seen or known is None:
+            return known == seen
         counted = self.axes[index][axis]
-        left = [other for other in counted.counts if other != cost]
-        if left:
-            self.axes[index][axis] = CountedAxis(counted.axis, counted.periods, left)
-        else:
-            del self.axes[index][axis]
-
-    def _replace(self, index: int, axis: int, cost: PartCost, by: PartCost) -> None:
-        counted = self.axes[index][axis]
-        counts = [by if other == cost else other for other in counted.counts]
+        counts = [cost for cost in counted.counts if cost.count != count]
+        if seen is not None:
+            both = replace(seen, workspace=max(seen.workspace, known.workspace), exact=seen.exact and known.exact)
+            counts = sorted([*counts, both], key=lambda cost: cost.count)
         self.axes[index][axis] = CountedAxis(counted.axis, counted.periods, counts)
+        return False
+
+    def _cost(self, index: int, axis: int, count: int) -> PartCost | None:
+        return next((cost for cost in self.axes[index][axis].counts if cost.count == count), None)
 
 
 def find_parts(
@@ -177,18 +174,21 @@ def find_parts(
     cache: PartCache,
     number: Callable[[Number], int | float],
     least_bytes: int,
+    *,
+    inexact: bool = True,
 ) -> Parts:
     """The axes of all operators that matter, with what parts of them need on this machine.
 
     Each distinct part that the cache does not know is run on scratch memory. Only `Parts.confirm` holds parts against the
-    whole, those that a plan takes: of the others it is not yet known that they have other bits.
+    whole, those that a plan takes: of the others it is not yet known that they have other bits. Without `inexact`, parts
+    that have are left out.
     """
     parts = Parts(lowered, cache, number)
     random_state = read_random_states()
     try:
         for index, (operator, profile) in enumerate(zip(lowered.operators, profiles, strict=True)):
             if may_run_in_parts(lowered, index) and matters(lowered, operator, profile.workspace, least_bytes):
-                counted = _counted_axes(parts, operator, profile)
+                counted = _counted_axes(parts, operator, profile, inexact)
                 if counted:
                     parts.axes[index] = counted
     finally:
@@ -197,33 +197,33 @@ def find_parts(
     return parts
 
 
-def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile) -> list[CountedAxis]:
+def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, inexact: bool) -> list[CountedAxis]:
     lowered = parts.lowered
-    found: list[tuple[Axis, Periods, int, list[PartProfile]]] = []
-    cuts: list[list[Cut]] = []
+    along = [(axis, periods(operator, axis, lowered.buffers)) for axis in axes_of(operator)]
+    choices = [
+        (axis, cut, count, _layouts(lowered, operator, cut))
+        for axis, cut in along
+        if cut is not None and (inexact or not sums(operator, axis))
+        for count in counts_of(axis.extent)
+    ]
+    exact = [_may_be_exact(parts, operator, [Cut.of(axis, n, alone) for alone in all_]) for axis, _, n, all_ in choices]
     whole = WholeTime(operator, parts.number)
-    for axis in axes_of(operator):
-        cut = periods(operator, axis, lowered.buffers)
-        if cut is None:
+    found: list[CountedAxis] = []
+    for (axis, cut, count, layouts), is_exact in zip(choices, exact, strict=True):
+        if not is_exact and not inexact:
             continue
-        for count in counts_of(axis.extent):
-            layouts = _layouts(lowered, operator, cut)
-            calls = [place_part(operator, axis, 1, count, lowered.buffers, alone) for alone in layouts]
-            taken = (known_part(whole, call, parts.cache, part_signature(operator, call), seen=False) for call in calls)
-            known = [profile for profile in taken if profile is not None]
-            if len(known) == len(calls):
-                found.append((axis, cut, count, known))
-                cuts.append([Cut.of(axis, count, alone) for alone in layouts])
-    exact = [_may_be_exact(parts, operator, group) for group in cuts]
-    counted: list[CountedAxis] = []
-    for place, (axis, cut, count, known_profiles) in enumerate(found):
-        time_ns = max(_scaled(part, profile.time_ns) for part in known_profiles)
-        cost = PartCost(count, max(part.workspace for part in known_profiles), time_ns, exact[place])
-        if counted and counted[-1].axis == axis:
-            counted[-1] = CountedAxis(axis, cut, [*counted[-1].counts, cost])
+        calls = [place_part(operator, axis, 1, count, lowered.buffers, alone) for alone in layouts]
+        taken = (known_part(whole, call, parts.cache, part_signature(operator, call), seen=False) for call in calls)
+        known = [part for part in taken if part is not None]
+        if len(known) < len(calls):
+            continue
+        time_ns = max(_scaled(part, profile.time_ns) for part in known)
+        cost = PartCost(count, max(part.workspace for part in known), time_ns, is_exact)
+        if found and found[-1].axis == axis:
+            found[-1] = CountedAxis(axis, cut, [*found[-1].counts, cost])
         else:
-            counted.append(CountedAxis(axis, cut, [cost]))
-    return counted
+            found.append(CountedAxis(axis, cut, [cost]))
+    return found
 
 
 def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[int, int]]:
@@ -245,7 +245,7 @@ def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[in
 
 def _may_be_exact(parts: Parts, operator: Operator, cuts: Sequence[Cut]) -> bool:
     """Whether they give the bits of the whole, as far as is known: a plan that takes them is confirmed."""
-    return not any(sums(operator, cut) or parts.cache.exact(exact_signature(operator, cut)) is False for cut in cuts)
+    return not any(sums(operator, cut.axis) or parts.cache.exact(exact_signature(operator, cut)) is False for cut in cuts)
 
 
 def _scaled(part: PartProfile, whole_ns: int) -> int:
