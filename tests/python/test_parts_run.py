@@ -40,6 +40,7 @@ def few_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every further number of parts is profiled and compared as well."""
     monkeypatch.setattr(step_parts, "_WANTED", (2, 4))
     forget_this_process(monkeypatch)
+    _torch.install_allocator()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,6 @@ def small_step() -> Lowered:
 
 
 def found_parts(lowered: Lowered, folder: Path, least_bytes: int = 0) -> Parts:
-    _torch.install_allocator()
     _, profiles = profile_operators(lowered, ProfileCache(folder), lambda number: 1.0)
     return find_parts(lowered, profiles, PartCache(folder), lambda number: 1.0, least_bytes)
 
@@ -400,3 +400,19 @@ def test_small_kernels_pay_on_devices_that_are_not_here() -> None:
             assert cost.count * cost.time_ns >= whole + (cost.count - 1) * RAMP_NS
             assert not cost.exact
     assert isinstance(build_graph(lowered, profiles, axes=axes), _core.Graph)
+
+
+def test_captured_graphs_have_axes_where_they_are_asked_for() -> None:
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    def graph(**options: Any) -> str:
+        return lowtide.capture(step, model=model, example=(torch.randn(16, 32),), **options).fingerprint
+
+    assert graph(device="A100", least_part_bytes=0) != graph(device="A100")
+    assert graph(device="A100", least_part_bytes=1 << 30) == graph(device="A100")
+    assert graph(least_part_bytes=0) == graph()

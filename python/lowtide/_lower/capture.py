@@ -19,6 +19,7 @@ from .gpu_memory import add_gpu_memory
 from .gpus import Device, device_named
 from .graph import assume_profiles, build_graph, profile_operators
 from .lowering import Lowered, lower, numbers_of
+from .part_rooflines import assume_parts
 from .profile_rows import OpProfile
 from .profiles import ProfileCache
 from .rooflines import time_ns
@@ -40,6 +41,7 @@ def capture(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     example: tuple[Any, ...],
     device: str | None = None,
+    least_part_bytes: int | None = None,
 ) -> _core.Graph:
     """The graph of `function(*example)`: operators, buffers and versions of forward, backward and update.
 
@@ -48,13 +50,19 @@ def capture(
     ("A100", "L4", all those of `fit`) they take what its published peaks allow (`rooflines.py`), otherwise no time. A
     model built under `FakeTensorMode` has no weights and takes no memory: its graph is the same.
 
+    With `least_part_bytes`, operators with an operand in the arena of that size get axes along which they may run in
+    parts, with costs on the `device` from its peaks and an assumed utilisation (`part_rooflines.py`).
+
         graph = lowtide.capture(train_step, model=model, optimizer=optimizer, example=(batch,), device="A100")
         print(graph.summary(), lowtide.plan(graph).time_ns)
     """
     timed_on = None if device is None else device_named(device)
     with signals_held, _recorded(function, model, optimizers_of(optimizer), as_arguments(example)) as (tape, runs):
         lowered = lower(tape, runs)
-        return build_graph(lowered, _assumed(lowered, _times(lowered, timed_on)))
+        profiles = _assumed(lowered, _times(lowered, timed_on))
+        if timed_on is None or least_part_bytes is None:
+            return build_graph(lowered, profiles)
+        return build_graph(lowered, profiles, axes=assume_parts(lowered, profiles, timed_on, least_part_bytes))
 
 
 class Captured(NamedTuple):
