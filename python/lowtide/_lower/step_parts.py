@@ -179,9 +179,9 @@ def find_parts(
 ) -> Parts:
     """The axes of all operators that matter, with what parts of them need on this machine.
 
-    Each distinct part that the cache does not know is run on scratch memory. Only `Parts.confirm` holds parts against the
-    whole, those that a plan takes: of the others it is not yet known that they have other bits. Without `inexact`, parts
-    that have are left out.
+    Each distinct part that the cache does not know is run on scratch memory. Only `Parts.confirm` holds parts against
+    the whole, those that a plan takes: of the others it is not yet known that they have other bits. Without `inexact`,
+    parts that have are left out.
     """
     parts = Parts(lowered, cache, number)
     random_state = read_random_states()
@@ -245,7 +245,9 @@ def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[in
 
 def _may_be_exact(parts: Parts, operator: Operator, cuts: Sequence[Cut]) -> bool:
     """Whether they give the bits of the whole, as far as is known: a plan that takes them is confirmed."""
-    return not any(sums(operator, cut.axis) or parts.cache.exact(exact_signature(operator, cut)) is False for cut in cuts)
+    return not any(
+        sums(operator, cut.axis) or parts.cache.exact(exact_signature(operator, cut)) is False for cut in cuts
+    )
 
 
 def _scaled(part: PartProfile, whole_ns: int) -> int:
