@@ -207,6 +207,21 @@ def test_parts_are_profiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert again.axes == first.axes
 
 
+def test_layers_that_are_alike_have_the_same_axes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def step(layers: int) -> Lowered:
+        torch.manual_seed(0)
+        stacked = [nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(layers)]
+        return lowered_step(nn.Sequential(*stacked), torch.randn(16, 32))
+
+    looked_at = []
+    counted = step_parts._counted_axes
+    monkeypatch.setattr(step_parts, "_counted_axes", lambda *args: looked_at.append(args) or counted(*args))
+    parts = found_parts(step(8), tmp_path)
+    names = Counter(str(parts.lowered.operators[index].target) for index in parts.axes)
+    assert names["aten.gelu.default"] == 8
+    assert sum(str(args[1].target) == "aten.gelu.default" for args in looked_at) == 1
+
+
 def test_only_operators_that_matter_have_axes(tmp_path: Path) -> None:
     lowered = small_step()
     everything = found_parts(lowered, tmp_path)

@@ -10,7 +10,7 @@ Only operators that matter have axes: those with a planned operand, or a workspa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -184,13 +184,16 @@ def find_parts(
     parts that have are left out.
     """
     parts = Parts(lowered, cache, number)
+    known: dict[Hashable, list[CountedAxis]] = {}  # layers of a model are alike
     random_state = read_random_states()
     try:
         for index, (operator, profile) in enumerate(zip(lowered.operators, profiles, strict=True)):
             if may_run_in_parts(lowered, index) and matters(lowered, operator, profile.workspace, least_bytes):
-                counted = _counted_axes(parts, operator, profile, inexact)
-                if counted:
-                    parts.axes[index] = counted
+                form = _form(lowered, operator, profile)
+                if form not in known:
+                    known[form] = _counted_axes(parts, operator, profile, inexact)
+                if known[form]:
+                    parts.axes[index] = list(known[form])
     finally:
         set_random_states(random_state)
     cache.save()
@@ -224,6 +227,19 @@ def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, inexact:
         else:
             found.append(CountedAxis(axis, cut, [cost]))
     return found
+
+
+def _form(lowered: Lowered, operator: Operator, profile: OpProfile) -> Hashable:
+    """What decides its axes, whichever buffers it has."""
+    places: list[tuple[int, ...]] = []
+    numbers: dict[int, int] = {}
+    for ref in [*operator.reads(), *operator.held, *(ref for ref in operator.results if ref is not None)]:
+        buffer = lowered.buffers[ref.buffer]
+        number = numbers.setdefault(ref.buffer, len(numbers))
+        written = ref.buffer in operator.writes
+        places.append((number, ref.offset, buffer.nbytes, buffer.kind == "planned", written, *ref.strides, *ref.sizes))
+    signature = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
+    return signature, tuple(places), tuple(operator.made), profile.time_ns
 
 
 def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[int, int]]:
