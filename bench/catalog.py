@@ -138,8 +138,8 @@ CATALOG = (
     ),
     Benchmark(
         "step_parts",
-        "steps whose largest operators are the peak, planned in parts, with eager: peak, time and numbers of the head of "
-        "a language model, attention written out, a U-Net's level and a transformer's MLP",
+        "steps whose largest operators are the peak, planned in parts, with eager: peak, time and numbers of the head "
+        "of a language model, attention written out, a U-Net's level and a transformer's MLP",
         "10 minutes; name some steps for less",
     ),
     Benchmark(

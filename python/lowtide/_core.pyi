@@ -126,6 +126,10 @@ class Graph:
     def buffer_name(self, buffer: int) -> str: ...
     def buffer_size(self, buffer: int) -> int: ...
     def resident_buffers(self) -> list[int]: ...
+    @property
+    def has_axes(self) -> bool:
+        """Whether any operator may run in parts."""
+
     def axes(self, op: int) -> list[tuple[list[int], list[int], list[tuple[int, int, int, bool]]]]:
         """The ways in which the op may run in parts: periods of its reads and of its writes, and for each number of
         parts that number, the workspace and the time of one part, and whether the bits are those of the whole op."""
@@ -193,6 +197,9 @@ class Plan:
 
     def transfers(self) -> list[tuple[int, int, int, int]]:
         """From block, to block, the step before which it is issued, and the one before which it is over."""
+
+    def is_exact(self, graph: Graph) -> bool:
+        """Whether all parts that it runs have the bits of the whole, as `graph` says."""
 
     def step_parts(self) -> list[tuple[int, int, int]]:
         """By step: the axis of its op, the part and the number of parts; 0, 0 and 1 for a whole op. Empty if every step
@@ -467,6 +474,7 @@ def plan(
     memory_budget: int | float | None = None,
     latency_budget_ns: int | None = None,
     swap: Swap | None = None,
+    parts: str = "exact",
     alignment: int = 64,
     effort: float = 1.0,
     threads: int = 1,
@@ -478,7 +486,8 @@ def plan(
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
     program-order peak. Without ``reuse``, no result is made in the bytes of an operand. ``recompute`` names what
     chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. ``swap`` is a memory that
-    buffers may leave for instead, where that is faster. Offsets are multiples of
+    buffers may leave for instead, where that is faster. ``parts`` says which ops may run in parts where nothing else
+    keeps the memory budget: ``"exact"``, those whose parts have the bits of the whole, ``"any"`` or ``"none"``. Offsets are multiples of
     ``alignment``. ``effort`` scales the work of all searches; ``threads`` change how long they take, never the plan;
     ``time_limit``, in seconds, takes the best that is found by then. ``watching`` is called every
     50 ms, with what the search under a budget has found so far, in words; what it raises ends the search. Raises

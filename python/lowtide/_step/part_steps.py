@@ -56,8 +56,8 @@ class PartSteps:
 
     def __init__(self, lowered: Lowered, plan: _core.Plan, parts: Parts | None) -> None:
         self._lowered = lowered
-        self._steps: list[tuple[int, int, int]] = getattr(plan, "step_parts", list)()
-        self._blocks = [Held(*held) for held in getattr(plan, "block_parts", list)()]
+        self._steps: list[tuple[int, int, int]] = plan.step_parts()
+        self._blocks = [Held(*held) for held in plan.block_parts()]
         self._parts = parts
         if parts is None and any(count > 1 for *_, count in self._steps):
             raise InvalidPlanError("the plan runs operators in parts, which this step has none of")
