@@ -486,11 +486,12 @@ def plan(
     ``memory_budget`` covers resident bytes and arena: an int is bytes, a float a share of resident bytes and
     program-order peak. Without ``reuse``, no result is made in the bytes of an operand. ``recompute`` names what
     chooses ops that run again where a budget asks for it; with ``"none"`` nothing does. ``swap`` is a memory that
-    buffers may leave for instead, where that is faster. ``parts`` says which ops may run in parts where nothing else
-    keeps the memory budget: ``"exact"``, those whose parts have the bits of the whole, ``"any"`` or ``"none"``. Offsets are multiples of
-    ``alignment``. ``effort`` scales the work of all searches; ``threads`` change how long they take, never the plan;
-    ``time_limit``, in seconds, takes the best that is found by then. ``watching`` is called every
-    50 ms, with what the search under a budget has found so far, in words; what it raises ends the search. Raises
+    buffers may leave for instead, where that is faster. ``parts`` says which ops may run in parts where nothing
+    else keeps the memory budget: ``"exact"``, those whose parts have the bits of the whole, ``"any"`` or
+    ``"none"``. Offsets are multiples of ``alignment``. ``effort`` scales the work of all searches; ``threads``
+    change how long they take, never the plan; ``time_limit``, in seconds, takes the best that is found by then.
+    ``watching`` is called every 50 ms, with what the search under a budget has found so far, in words; what it
+    raises ends the search. Raises
     :class:`lowtide.errors.InfeasibleError`, or ``ValueError`` for an unknown algorithm.
     """
 

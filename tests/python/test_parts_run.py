@@ -28,7 +28,7 @@ from lowtide._lower.part_rooflines import RAMP_NS, assume_parts
 from lowtide._lower.profile_rows import part_profile_of, part_row_of
 from lowtide._lower.profiles import ProfileCache
 from lowtide._lower.rooflines import time_ns
-from lowtide._lower.step_parts import Parts, counts_of, find_parts
+from lowtide._lower.step_parts import PartCost, Parts, counts_of, find_parts
 from lowtide._step.part_steps import PartStep
 from step_models import FULL, pair, run_both, same, small_batches
 
@@ -189,7 +189,7 @@ def small_step() -> Lowered:
 
 def found_parts(lowered: Lowered, folder: Path, least_bytes: int = 0) -> Parts:
     _, profiles = profile_operators(lowered, ProfileCache(folder), lambda number: 1.0)
-    return find_parts(lowered, profiles, PartCache(folder), lambda number: 1.0, least_bytes)
+    return find_parts(lowered, profiles, PartCache(folder), lambda number: 1.0, least_bytes, certain=True)
 
 
 def forget_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,17 +244,16 @@ def test_sums_are_never_exact(tmp_path: Path) -> None:
     assert exact[False, True] > 0
 
 
-def test_parts_with_other_bits_can_be_left_out(tmp_path: Path) -> None:
+def test_parts_are_taken_to_be_exact_until_they_are_seen(tmp_path: Path) -> None:
     lowered = small_step()
-    everything = found_parts(lowered, tmp_path)
     _, profiles = profile_operators(lowered, ProfileCache(tmp_path), lambda number: 1.0)
-    exact = find_parts(lowered, profiles, PartCache(tmp_path), lambda number: 1.0, 0, inexact=False)
-    expected = {
-        index: [cost for counted in axes for cost in counted.counts if cost.exact]
-        for index, axes in everything.axes.items()
-    }
-    got = {index: [cost for counted in axes for cost in counted.counts] for index, axes in exact.axes.items()}
-    assert got == {index: costs for index, costs in expected.items() if costs}
+    offered = find_parts(lowered, profiles, PartCache(tmp_path / "a"), lambda number: 1.0, 0)
+    certain = find_parts(lowered, profiles, PartCache(tmp_path / "b"), lambda number: 1.0, 0, certain=True)
+    for index, axes in certain.axes.items():
+        for one, other in zip(offered.axes[index], axes, strict=True):
+            assert [cost.count for cost in one.counts] == [cost.count for cost in other.counts]
+            assert all(offer.exact for offer, cost in zip(one.counts, other.counts, strict=True) if cost.exact)
+    assert offered.cache.compared == 0 < certain.cache.compared
 
 
 def test_parts_that_differ_are_not_exact() -> None:
@@ -321,28 +320,32 @@ def test_what_a_file_says_is_confirmed(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_a_file_that_lies_about_bits_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(step_parts, "compare", lambda lowered, op, cuts, number: dict.fromkeys(cuts, True))
-    lying = found_parts(small_step(), tmp_path)  # what was compared says so of sums, too
+    lying = found_parts(small_step(), tmp_path)
+    assert not any(cost.exact for cost in costs(lying, sums=True)), "of sums it is not believed"
+    assert all(cost.exact for cost in costs(lying, sums=False))
     forget_this_process(monkeypatch)
-    monkeypatch.setattr(step_parts, "compare", compare)
+    monkeypatch.setattr(step_parts, "compare", lambda lowered, op, cuts, number: dict.fromkeys(cuts, False))
     parts = found_parts(small_step(), tmp_path)
     assert parts.axes == lying.axes
-    sums = PlanInParts(
+    all_of_them = PlanInParts(
         [
             (op, axis, 0, cost.count)
             for op, axes in parts.axes.items()
             for axis, counted in enumerate(axes)
             for cost in counted.counts
-            if None in counted.axis.results
         ],
         len(parts.lowered.buffers),
     )
-    assert not parts.confirm(sums)
-    assert parts.confirm(sums)
-    known = found_parts(small_step(), tmp_path)
-    found = [
-        c for axes in known.axes.values() for counted in axes if None in counted.axis.results for c in counted.counts
-    ]
-    assert not any(cost.exact for cost in found)
+    assert not parts.confirm(all_of_them)
+    assert parts.confirm(all_of_them)
+    assert not any(cost.exact for cost in costs(parts, sums=False))
+    assert not any(cost.exact for cost in costs(found_parts(small_step(), tmp_path), sums=False))
+
+
+def costs(parts: Parts, *, sums: bool) -> list[PartCost]:
+    """Of axes with or without sums among their results."""
+    axes = [counted for found in parts.axes.values() for counted in found]
+    return [cost for counted in axes if (None in counted.axis.results) == sums for cost in counted.counts]
 
 
 def test_a_file_that_lies_about_requests_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -397,7 +400,7 @@ def test_rows_of_parts_are_read_as_they_are_written(tmp_path: Path) -> None:
 def test_graphs_have_axes_unless_they_are_guarded(tmp_path: Path) -> None:
     lowered = small_step()
     _, profiles = profile_operators(lowered, ProfileCache(tmp_path), lambda number: 1.0)
-    parts = find_parts(lowered, profiles, PartCache(tmp_path), lambda number: 1.0, 0)
+    parts = find_parts(lowered, profiles, PartCache(tmp_path), lambda number: 1.0, 0, certain=True)
     plain = build_graph(lowered, profiles)
     assert build_graph(lowered, profiles, axes=parts.axes).fingerprint != plain.fingerprint
     assert build_graph(lowered, profiles, 64, parts.axes).fingerprint == build_graph(lowered, profiles, 64).fingerprint

@@ -175,13 +175,13 @@ def find_parts(
     number: Callable[[Number], int | float],
     least_bytes: int,
     *,
-    inexact: bool = True,
+    certain: bool = False,
 ) -> Parts:
     """The axes of all operators that matter, with what parts of them need on this machine.
 
-    Each distinct part that the cache does not know is run on scratch memory. Only `Parts.confirm` holds parts against
-    the whole, those that a plan takes: of the others it is not yet known that they have other bits. Without `inexact`,
-    parts that have are left out.
+    Each distinct part that the cache does not know is run on scratch memory. Parts are taken to have the bits of the
+    whole until they are seen to have others: `Parts.confirm` holds those that a plan takes against the whole. If all
+    are to be `certain`, that is done now.
     """
     parts = Parts(lowered, cache, number)
     known: dict[Hashable, list[CountedAxis]] = {}  # layers of a model are alike
@@ -191,7 +191,7 @@ def find_parts(
             if may_run_in_parts(lowered, index) and matters(lowered, operator, profile.workspace, least_bytes):
                 form = _form(lowered, operator, profile)
                 if form not in known:
-                    known[form] = _counted_axes(parts, operator, profile, inexact)
+                    known[form] = _counted_axes(parts, operator, profile, certain)
                 if known[form]:
                     parts.axes[index] = list(known[form])
     finally:
@@ -200,21 +200,20 @@ def find_parts(
     return parts
 
 
-def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, inexact: bool) -> list[CountedAxis]:
+def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, certain: bool) -> list[CountedAxis]:
     lowered = parts.lowered
     along = [(axis, periods(operator, axis, lowered.buffers)) for axis in axes_of(operator)]
     choices = [
         (axis, cut, count, _layouts(lowered, operator, cut))
         for axis, cut in along
-        if cut is not None and (inexact or not sums(operator, axis))
+        if cut is not None
         for count in counts_of(axis.extent)
     ]
-    exact = [_may_be_exact(parts, operator, [Cut.of(axis, n, alone) for alone in all_]) for axis, _, n, all_ in choices]
+    cuts = [[Cut.of(axis, count, alone) for alone in layouts] for axis, _, count, layouts in choices]
+    exact = _are_exact(parts, operator, cuts, certain)
     whole = WholeTime(operator, parts.number)
     found: list[CountedAxis] = []
     for (axis, cut, count, layouts), is_exact in zip(choices, exact, strict=True):
-        if not is_exact and not inexact:
-            continue
         calls = [place_part(operator, axis, 1, count, lowered.buffers, alone) for alone in layouts]
         taken = (known_part(whole, call, parts.cache, part_signature(operator, call), seen=False) for call in calls)
         known = [part for part in taken if part is not None]
@@ -259,11 +258,15 @@ def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[in
     return [{}, inner] if inner else [{}]
 
 
-def _may_be_exact(parts: Parts, operator: Operator, cuts: Sequence[Cut]) -> bool:
-    """Whether they give the bits of the whole, as far as is known: a plan that takes them is confirmed."""
-    return not any(
-        sums(operator, cut.axis) or parts.cache.exact(exact_signature(operator, cut)) is False for cut in cuts
-    )
+def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]], certain: bool) -> list[bool]:
+    """Whether each gives the bits of the whole in all layouts, as far as that is known."""
+    signatures = {cut: exact_signature(operator, cut) for group in cuts for cut in group}
+    unknown = [cut for cut, signature in signatures.items() if parts.cache.exact(signature) is None]
+    if certain and unknown:
+        for cut, exact in compare(parts.lowered, operator, unknown, parts.number).items():
+            parts.cache.put_exact(signatures[cut], exact)
+    known = {cut: False if sums(operator, cut.axis) else parts.cache.exact(signatures[cut]) for cut in signatures}
+    return [all(known[cut] is not False for cut in group) for group in cuts]
 
 
 def _scaled(part: PartProfile, whole_ns: int) -> int:
