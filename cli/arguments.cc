@@ -94,6 +94,8 @@ CLI::App* add_plan(CLI::App& app, CommandLine& line, PlanArguments& arguments) {
   command->add_option("--recompute", arguments.recompute, "What chooses ops that run again for a budget, or none")
       ->type_name("NAME")
       ->capture_default_str();
+  command->add_flag("--allow-inexact", arguments.allow_inexact,
+                    "For the memory budget, ops may run in parts whose sums have other rounding");
   command->add_option("--alignment", arguments.alignment, "Every offset is a multiple of this")
       ->check(whole_number(1))
       ->type_name("BYTES")

@@ -23,6 +23,7 @@ struct PlanArguments {
   std::string layout = PlanOptions().layout;
   bool no_reuse = false;
   std::string recompute = PlanOptions().recompute;
+  bool allow_inexact = false;
   std::uint64_t alignment = kAlignment.count();
   double effort = 1.0;
   std::size_t threads = 0;           // 0: as many as there are cores

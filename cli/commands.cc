@@ -84,6 +84,7 @@ Result<Report> run(const PlanArguments& arguments, Progress& progress) {
                       .layout = arguments.layout,
                       .reuse = !arguments.no_reuse,
                       .recompute = arguments.recompute,
+                      .parts = arguments.allow_inexact ? Parts::any : Parts::exact,
                       .others = published(),
                       .alignment = Bytes(arguments.alignment),
                       .effort = arguments.effort};

@@ -17,6 +17,7 @@ def plan(
     reuse: bool = True,
     recompute: str = "auto",
     link: str | None = None,
+    allow_inexact: bool = False,
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
 
@@ -32,6 +33,9 @@ def plan(
     With a `link` ("16GB/s"), the memory budget may also move tensors to the host's memory and back over a bus with that
     rate each way: activations, and what is kept between steps. What is the fastest is taken.
 
+    Where nothing else keeps the memory budget, operators that have axes run in parts: those that are known to have the
+    bits of the whole, or with `allow_inexact` all of them.
+
         plan = lowtide.plan(graph, memory_budget="6GiB")
         print(plan.summary())
     """
@@ -44,6 +48,7 @@ def plan(
         memory_budget=read_memory_budget(memory_budget),
         latency_budget_ns=read_latency_budget(latency_budget),
         swap=None if link is None else swap_to_host(graph, link),
+        parts="any" if allow_inexact else "exact",
     )
 
 

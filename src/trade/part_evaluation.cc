@@ -32,11 +32,11 @@ PartEvaluation::PartEvaluation(const Reruns& reruns)
   }
 }
 
-std::uint64_t PartEvaluation::steps_for(const StepPart& part) const {
+std::uint64_t PartEvaluation::steps_for(const EvaluatedPart& part) const {
   return kStepsToFollowAnOp * (part.early_end - part.early_begin + part.until - part.from) + reruns_->num_items();
 }
 
-Outcome PartEvaluation::of(const StepPart& part, Choice& choice) {
+Outcome PartEvaluation::of(const EvaluatedPart& part, Choice& choice) {
   const Runs& runs = dropping_.late_runs_of(choice, part.from, part.until);
   Outcome outcome;
   live_.begin([until = part.until, made = made_.data(), last = last_.data()](Item item) {

@@ -17,7 +17,7 @@
 
 namespace lowtide {
 
-struct StepPart {
+struct EvaluatedPart {
   Position early_begin = 0, early_end = 0;
   Position late_begin = 0, late_end = 0;
   Position from = 0, until = 0;  // late ops that are followed: the part's, and all that first need what is dropped
@@ -29,13 +29,13 @@ class PartEvaluation {
 
   // The most that ops of the part hold, and what run again before them; and the cost. Compared with keep_all(),
   // `choice` may drop only what is first needed late from `from` to `until`. It is mended: see Dropping.
-  Outcome of(const StepPart& part, Choice& choice);
+  Outcome of(const EvaluatedPart& part, Choice& choice);
 
   // By item: the first late op that takes it; the number of ops if none does.
   const std::vector<Position>& first_late_uses() const { return first_late_; }
 
   // How much work it takes, in steps of about a nanosecond.
-  std::uint64_t steps_for(const StepPart& part) const;
+  std::uint64_t steps_for(const EvaluatedPart& part) const;
 
  private:
   const Reruns* reruns_;

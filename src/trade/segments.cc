@@ -81,13 +81,13 @@ void SegmentProgram::find_options(std::span<const Choice> library, Work& work) {
   }
 }
 
-StepPart SegmentProgram::part_of(std::size_t first, std::size_t last, std::span<const Item> items) const {
+EvaluatedPart SegmentProgram::part_of(std::size_t first, std::size_t last, std::span<const Item> items) const {
   const auto late = segment_of_late_op_.begin() + r_.turn;
   const auto comes_at = [&](std::size_t segment) {  // the first late op of it or of one before it
     const auto found = std::ranges::lower_bound(late, segment_of_late_op_.end(), segment, std::ranges::greater{});
     return static_cast<Position>(found - segment_of_late_op_.begin());
   };
-  StepPart part{.early_begin = bounds_[first], .early_end = bounds_[last]};
+  EvaluatedPart part{.early_begin = bounds_[first], .early_end = bounds_[last]};
   part.from = part.late_begin = comes_at(last - 1);
   part.until = part.late_end = first > 0 ? comes_at(first - 1) : static_cast<Position>(r_.num_ops());
   for (const Item item : items) {
@@ -103,7 +103,7 @@ std::vector<SegmentProgram::Option> SegmentProgram::options_of(std::size_t first
                                                                std::span<const Choice> library, Work& work) {
   std::vector<Item> items;
   for (std::size_t s = first; s < last; ++s) items.insert(items.end(), candidates_[s].begin(), candidates_[s].end());
-  const StepPart part = part_of(first, last, items);
+  const EvaluatedPart part = part_of(first, last, items);
   const auto crosses = [&](Item item, std::size_t segment) {
     return segment_of_item_[item] < segment && last_early_[item] >= bounds_[segment] && r_.used_late[item];
   };

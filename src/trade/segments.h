@@ -43,7 +43,7 @@ class SegmentProgram {
   };
 
   void find_segments();
-  StepPart part_of(std::size_t first, std::size_t last, std::span<const Item> items) const;
+  EvaluatedPart part_of(std::size_t first, std::size_t last, std::span<const Item> items) const;
   void find_options(std::span<const Choice> library, Work& work);
   std::vector<Option> options_of(std::size_t first, std::size_t last, std::span<const Choice> library, Work& work);
 

@@ -12,7 +12,7 @@ namespace lowtide {
 namespace {
 
 // Follows the whole step, and looks at the part only.
-Outcome followed_as_a_whole(const Reruns& reruns, const StepPart& part, Choice& choice) {
+Outcome followed_as_a_whole(const Reruns& reruns, const EvaluatedPart& part, Choice& choice) {
   Dropping dropping(reruns);
   const Runs& runs = dropping.runs_of(choice);
   std::vector<std::int64_t> held;
@@ -37,7 +37,7 @@ void expect_as_of_the_whole(const Graph& graph, int parts, std::mt19937_64& rand
   const auto ops = static_cast<Position>(reruns.num_ops());
   PartEvaluation evaluation(reruns);
   for (int i = 0; i < parts; ++i) {
-    StepPart part;
+    EvaluatedPart part;
     part.early_begin = random_position(0, reruns.turn, random);
     part.early_end = random_position(part.early_begin, reruns.turn, random);
     part.from = part.late_begin = random_position(reruns.turn, ops, random);
