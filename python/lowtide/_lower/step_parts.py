@@ -74,6 +74,7 @@ def may_run_in_parts(lowered: Lowered, index: int) -> bool:
     return (
         operator.target is not OPAQUE_UPDATE
         and index not in lowered.pauses
+        and all(lowered.buffers[buffer].kind == "planned" for buffer in operator.writes)  # an update is made or not
         and not any(lowered.buffers[buffer].kind == "aside" or buffer in lowered.absent for buffer in operands)
     )
 

@@ -514,11 +514,13 @@ class CapturedStep:
         return variant
 
     def _build_within_budget(self, runs: dict[int, TwinRun]) -> Variant:
-        """Of whole operators, if their plan keeps the budget; otherwise some may run in parts."""
+        """Of whole operators, if their plan keeps the budget; otherwise some may run in parts, on the CPU."""
+        lowered = lower(self.tape, runs)
         try:
-            return self._build(lower(self.tape, runs), runs)
+            return self._build(lowered, runs)
         except InfeasibleError as error:
-            if error.code != "E301" or self._guard is not OFF or self._swap is not None:
+            whole = lowered.device.type != "cpu" or self._guard is not OFF or self._swap is not None
+            if whole or error.code != "E301":
                 raise
         return self._build(with_sums_apart(lower(self.tape, runs)), runs, in_parts=True)
 
