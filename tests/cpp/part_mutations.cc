@@ -175,7 +175,7 @@ bool drop_part(const Graph& graph, Draft& draft, Random& random) {
   return true;
 }
 
-constexpr std::array kMutations = {
+constexpr std::array kPartMutations = {
     Mutation{"change index", 3, change_index},
     Mutation{"change count", 1, change_count},
     Mutation{"change axis", 2, change_axis},
@@ -194,7 +194,7 @@ constexpr std::array kMutations = {
 }  // namespace
 
 std::span<const Mutation> part_mutations() {
-  return kMutations;
+  return kPartMutations;
 }
 
 }  // namespace lowtide

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 //
 // All but op 4 have axis 0, rows, in 2 or 4 parts: a part of f needs 64 bytes of workspace in 4 parts. Ops 0 to 3 have
 // axis 1, columns, in 2 parts. Along both, total adds its parts up. Axis 2 of g takes rows to columns.
-Graph graph(bool keeps_c = false) {
+Graph graph_with_axes(bool keeps_c = false) {
   GraphBuilder builder;
   const BufferId x =
       unwrap(builder.add_buffer({.size = Bytes(256), .residence = Residence::resident, .name = "x", .initial = true}));
@@ -107,7 +107,7 @@ void add_block(Plan& plan, std::size_t buffer, std::size_t begin, std::size_t en
 //              |   b0    |         |   b1    |                   | t  |
 //            0 +----+----+----+----+----+----+----+----+----+----+----+--> step
 //                f0   g0  relu0 tot0   f1   g1  relu1 tot1  use  tail
-Plan right_plan() {
+Plan right_plan_in_parts() {
   Plan plan;
   set_steps(plan, {{0, {0}, {3}, half(0)},
                    {1, {3}, {5}, half(0)},
@@ -157,12 +157,12 @@ Plan in_whole_blocks(std::vector<StepPart> parts = {half(0), half(0), half(0), h
 }
 
 void expect_right(const Plan& plan) {
-  const Status status = verify(graph(), plan);
+  const Status status = verify(graph_with_axes(), plan);
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
 TEST(VerifyParts, AcceptsPartsInBlocksOfTheirOwn) {
-  expect_right(right_plan());
+  expect_right(right_plan_in_parts());
 }
 
 TEST(VerifyParts, AcceptsPartsOfWholeBlocks) {
@@ -210,15 +210,15 @@ TEST(VerifyParts, AcceptsOtherPartsOfWhatIsComplete) {
 }
 
 TEST(VerifyParts, WantsWhatIsKeptInOneBlock) {
-  Plan plan = right_plan();
+  Plan plan = right_plan_in_parts();
   plan.blocks[6].end = StepIndex(10);
   expect_right(plan);
-  const Status status = verify(graph(true), plan);
+  const Status status = verify(graph_with_axes(true), plan);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::final_content_lost) << status.error().message;
   Plan whole = in_whole_blocks();
   whole.blocks[4].end = StepIndex(10);
-  const Status accepted = verify(graph(true), whole);
+  const Status accepted = verify(graph_with_axes(true), whole);
   EXPECT_TRUE(accepted.ok()) << accepted.error().message;
 }
 
@@ -231,13 +231,13 @@ void add_store(Plan& plan) {
 }
 
 TEST(VerifyParts, AcceptsATransferOfAPart) {
-  Plan plan = right_plan();
+  Plan plan = right_plan_in_parts();
   add_store(plan);
   expect_right(plan);
 }
 
 TEST(VerifyParts, AcceptsAPartInTheBytesOfAnother) {
-  Plan plan = right_plan();
+  Plan plan = right_plan_in_parts();
   // c0 where b0 lies, and c1 where b1 does: 128 bytes less at the peak, which is at step 3.
   plan.blocks[5].offset = plan.blocks[6].offset = Bytes(0);
   plan.blocks[1].offset = Bytes(128);
@@ -246,7 +246,7 @@ TEST(VerifyParts, AcceptsAPartInTheBytesOfAnother) {
 }
 
 TEST(VerifyParts, RefusesAPartInTheBytesOfOneThatIsCutInAnotherWay) {
-  Plan plan = right_plan();
+  Plan plan = right_plan_in_parts();
   for (const std::size_t step : {1, 5}) plan.parts[step].axis = 2;
   for (const std::size_t step : {2, 3, 6, 7}) plan.parts[step].axis = 1;
   for (const std::size_t block : {5, 6}) plan.blocks[block].period = Bytes(64);
@@ -254,13 +254,13 @@ TEST(VerifyParts, RefusesAPartInTheBytesOfOneThatIsCutInAnotherWay) {
   plan.blocks[5].offset = plan.blocks[6].offset = Bytes(0);
   plan.blocks[1].offset = Bytes(128);
   plan.arena = plan.peak = plan.bound = Bytes(192);
-  const Status status = verify(graph(), plan);
+  const Status status = verify(graph_with_axes(), plan);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::block_overlap) << status.error().message;
 }
 
 TEST(VerifyParts, AcceptsAPartThatRunsAgain) {
-  Plan plan = right_plan();
+  Plan plan = right_plan_in_parts();
   // Before its second use, f runs part 0 again in another block, which nobody reads.
   set_steps(plan, {{0, {0}, {3}, half(0)},
                    {1, {3}, {5}, half(0)},
@@ -283,14 +283,14 @@ TEST(VerifyParts, AcceptsAPartThatRunsAgain) {
   expect_right(plan);
 }
 
-struct Case {
+struct PartCase {
   const char* name;
   ErrorCode code;
   const char* message;
   void (*spoil)(Plan& plan);
 };
 
-const Case kCases[] = {
+const PartCase kPartCases[] = {
     {"parts_for_other_steps", ErrorCode::malformed_plan, "10 steps, but parts for 9",
      [](Plan& p) { p.parts.pop_back(); }},
     {"no_such_part", ErrorCode::malformed_plan,
@@ -493,11 +493,11 @@ const Case kCases[] = {
 };
 
 TEST(VerifyParts, HasACodeForEachWayOfBeingWrong) {
-  for (const Case& c : kCases) {
+  for (const PartCase& c : kPartCases) {
     SCOPED_TRACE(c.name);
-    Plan plan = right_plan();
+    Plan plan = right_plan_in_parts();
     c.spoil(plan);
-    const Status status = verify(graph(), plan);
+    const Status status = verify(graph_with_axes(), plan);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, c.code) << status.error().message;
     EXPECT_THAT(status.error().message, HasSubstr(c.message));
