@@ -330,7 +330,7 @@ class CompiledStep:
             _core.plan(graph, memory_budget=budget, alignment=alignment, parts="any")
         except InfeasibleError:
             return "operators in parts do not keep it either, with the same bits or without"
-        return "allow_inexact=True would keep it: operators run in parts, and sums over them have other rounding"
+        return "allow_inexact=True would keep it: operators run in parts, with other rounding"
 
     def _make_room(self, variant: Variant) -> None:
         """All captures have one arena: those that need a larger one than this step may have are closed meanwhile."""
@@ -669,7 +669,7 @@ def compile(
 
     Where no plan of whole operators keeps the memory budget, operators run in parts, along an axis of their tensors:
     those whose parts were seen to have the bits of the whole on this machine. `allow_inexact=True` allows all of them:
-    then sums over parts have other rounding, as those of micro-batches do.
+    then sums over parts have other rounding, as those of micro-batches do, and last bits of other results may differ.
 
     What cannot be planned runs eager, with one warning that says why. Given a budget it raises `CaptureError` instead,
     because eager code keeps no budget. `on_unsupported="eager"` lets it run eager then too, and the warning says that

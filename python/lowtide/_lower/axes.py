@@ -194,6 +194,8 @@ class _Match:
             return None
         dims = {use.place: use.dim for use in cut if use.kind == "result"}
         results = tuple(dims.get(index) for index in range(len(self.operator.results)))
+        if self.rule.operands is None and None in results:
+            return None  # each has operands of its own, and some of another rank
         constants: dict[Place, Constant] = {use.place: "size" for use in cut if use.kind == "size"}
         if not dims:
             constants |= {self.position[name]: "once" for name in self.rule.once if self.named[name] is not None}

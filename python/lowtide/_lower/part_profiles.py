@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .. import _torch
-from .._base.devices import alignment_on
+from .._base.devices import CPU, alignment_on
 from .._base.interrupts import signals_held
 from .._base.schemas import DEFAULT
 from .._capture.recorder import Ref, refs_in
@@ -148,4 +148,4 @@ def _window(ref: Ref) -> torch.Tensor:
 
 
 def _device_of(arguments: Any) -> torch.device:
-    return next(refs_in(arguments)).device
+    return next((ref.device for ref in refs_in(arguments)), CPU)

@@ -20,7 +20,7 @@ from .._optimizer.opaque import OPAQUE_UPDATE
 from .._optimizer.template import Number
 from ..errors import InvalidPlanError
 from .axes import Axis, axes_of
-from .exactness import Cut, compare, exact_signature, sums
+from .exactness import Cut, can_be_exact, compare, exact_signature
 from .lowering import Lowered, Operator
 from .part_cache import PartCache
 from .part_calls import PartCall, place_part
@@ -207,7 +207,7 @@ def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, certain:
     choices = [
         (axis, cut, count, _layouts(lowered, operator, cut))
         for axis, cut in along
-        if cut is not None
+        if cut is not None and not _sums_narrow(operator, axis)
         for count in counts_of(axis.extent)
     ]
     cuts = [[Cut.of(axis, count, alone) for alone in layouts] for axis, _, count, layouts in choices]
@@ -259,6 +259,12 @@ def _layouts(lowered: Lowered, operator: Operator, cut: Periods) -> list[dict[in
     return [{}, inner] if inner else [{}]
 
 
+def _sums_narrow(operator: Operator, axis: Axis) -> bool:
+    """Whether results of few bits would be summed: the whole sums them with more."""
+    summed = (ref for ref, dim in zip(operator.results, axis.results, strict=True) if ref is not None and dim is None)
+    return any(ref.dtype.is_floating_point and ref.dtype.itemsize < 4 for ref in summed)
+
+
 def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]], certain: bool) -> list[bool]:
     """Whether each gives the bits of the whole in all layouts, as far as that is known."""
     signatures = {cut: exact_signature(operator, cut) for group in cuts for cut in group}
@@ -266,7 +272,7 @@ def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]], 
     if certain and unknown:
         for cut, exact in compare(parts.lowered, operator, unknown, parts.number).items():
             parts.cache.put_exact(signatures[cut], exact)
-    known = {cut: False if sums(operator, cut.axis) else parts.cache.exact(signatures[cut]) for cut in signatures}
+    known = {cut: can_be_exact(operator, cut) and parts.cache.exact(signatures[cut]) for cut in signatures}
     return [all(known[cut] is not False for cut in group) for group in cuts]
 
 
