@@ -30,8 +30,10 @@ struct Use {
 
 std::vector<Use> uses_of(const Graph& graph, const DraftStep& step) {
   std::vector<Use> uses;
-  const bool parts = in_parts(step);
-  const Axis axis = parts ? graph.axis(step.op, step.part.axis) : Axis();
+  // Of a mutant, the axis may be one that its op does not have.
+  const bool known = step.op.index() < graph.num_ops() && step.part.axis < graph.num_axes(step.op);
+  const Axis axis = in_parts(step) && known ? graph.axis(step.op, step.part.axis) : Axis();
+  const bool parts = axis.reads.size() == step.reads.size() && axis.writes.size() == step.writes.size();
   for (std::size_t i = 0; i < step.reads.size(); ++i) {
     uses.push_back({step.reads[i], false, parts ? axis.reads[i] : Bytes(0)});
   }

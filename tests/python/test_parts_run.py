@@ -322,7 +322,7 @@ def test_a_file_that_lies_about_bits_is_found_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(step_parts, "compare", lambda lowered, op, cuts, number: dict.fromkeys(cuts, True))
     lying = found_parts(small_step(), tmp_path)
     assert not any(cost.exact for cost in costs(lying, sums=True)), "of sums it is not believed"
-    assert all(cost.exact for cost in costs(lying, sums=False))
+    assert any(cost.exact for cost in costs(lying, sums=False))
     forget_this_process(monkeypatch)
     monkeypatch.setattr(step_parts, "compare", lambda lowered, op, cuts, number: dict.fromkeys(cuts, False))
     parts = found_parts(small_step(), tmp_path)
