@@ -122,12 +122,12 @@ class Parts:
 
         If not, the axes are as they are now, and the step is to be planned again.
         """
-        buffers, held = plan.block_buffers(), plan.block_parts()
+        order, buffers, held = plan.order, plan.block_buffers(), plan.block_parts()
         taken: dict[tuple[int, int, int, frozenset[tuple[int, int]]], None] = {}
         for step, (axis, _, count) in enumerate(plan.step_parts()):
             if count > 1:
                 alone = {buffers[block]: held[block][0] for block in plan.step_blocks(step) if held[block][2] > 1}
-                taken[plan.order[step], axis, count, frozenset(alone.items())] = None
+                taken[order[step], axis, count, frozenset(alone.items())] = None
         random_state = read_random_states()
         try:
             seen = [(part, self._seen(*part)) for part in taken]

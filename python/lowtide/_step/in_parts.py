@@ -54,7 +54,8 @@ def plan_in_parts(
 
 def count_in_parts(graph: _core.Graph, plan: _core.Plan) -> InParts:
     """What of the plan runs in parts."""
-    cut = {(plan.order[step], axis, count) for step, (axis, _, count) in enumerate(plan.step_parts()) if count > 1}
+    steps = zip(plan.order, plan.step_parts(), strict=False)  # no parts at all if every step runs a whole operator
+    cut = {(op, axis, count) for op, (axis, _, count) in steps if count > 1}
     exact: dict[int, bool] = {}
     for op, axis, count in cut:
         counts = graph.axes(op)[axis][2]
