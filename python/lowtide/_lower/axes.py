@@ -194,7 +194,8 @@ class _Match:
             return None
         dims = {use.place: use.dim for use in cut if use.kind == "result"}
         results = tuple(dims.get(index) for index in range(len(self.operator.results)))
-        if self.rule.operands is None and None in results:
+        tensors = {index for index, ref in enumerate(self.operator.results) if ref is not None}
+        if self.rule.operands is None and not tensors <= dims.keys():
             return None  # each has operands of its own, and some of another rank
         constants: dict[Place, Constant] = {use.place: "size" for use in cut if use.kind == "size"}
         if not dims:
