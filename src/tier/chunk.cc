@@ -25,11 +25,19 @@ void flip_byte(int file, std::int64_t offset) {
 
 }  // namespace
 
+// Memory after a load's last byte is another's: a part of a page takes the ordinary way.
+void Chunk::choose_way() {
+  const std::int64_t rest = bytes - done;
+  const bool fits = direction == Direction::store || rest == 0 || rest >= kDirectAlignment;
+  direct = direct && done % kDirectAlignment == 0 && fits;
+}
+
 bool Chunk::prepare(const Descriptors& files) {
   if (fault == Fault::stuck) faults->wait_for_release();
   if (fault == Fault::io_error) error = EIO;
   if (fault == Fault::no_space) error = ENOSPC;
   if (error != 0) return false;
+  choose_way();
   if (direction == Direction::store) checksum = tier::checksum(memory, static_cast<std::size_t>(bytes));
   if (fault == Fault::flipped_byte && direction == Direction::load) {
     flip_byte(files.ordinary->number(), offset + bytes / 2);
@@ -39,7 +47,10 @@ bool Chunk::prepare(const Descriptors& files) {
 
 Chunk::Request Chunk::ask(const Descriptors& files) const {
   std::int64_t wanted = bytes - done;
-  if (direct) wanted = (wanted + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+  if (direct) {
+    const std::int64_t beyond = direction == Direction::store ? kDirectAlignment - 1 : 0;
+    wanted = (wanted + beyond) / kDirectAlignment * kDirectAlignment;
+  }
   if (fault == Fault::short_transfer && done == 0) {
     const std::int64_t unit = direct ? kDirectAlignment : 1;
     wanted = std::max(wanted / 2 / unit * unit, unit);
@@ -59,7 +70,7 @@ bool Chunk::take(std::int64_t result) {
     return false;
   }
   done = std::min(done + result, bytes);
-  direct = direct && done % kDirectAlignment == 0;
+  choose_way();
   return done < bytes;
 }
 

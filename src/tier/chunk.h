@@ -33,7 +33,7 @@ struct Chunk {
   std::byte* memory;
   std::int64_t offset;
   std::int64_t bytes;
-  bool direct;  // up to the next multiple of kDirectAlignment is moved
+  bool direct;  // whole pages are moved: of a store up to the next multiple of kDirectAlignment
   Fault fault = Fault::none;
   std::shared_ptr<Faults> faults = {};  // where it is stuck
 
@@ -54,6 +54,9 @@ struct Chunk {
   // `result` is a number of bytes, or an error as a negative number.
   bool take(std::int64_t result);
   void complete(const Descriptors& files);
+
+ private:
+  void choose_way();
 };
 
 }  // namespace lowtide::tier

@@ -84,8 +84,8 @@ class TierFile final : public NamelessFile, public std::enable_shared_from_this<
   // -- transfers ------------------------------------------------------------------------------------------------------
 
   // Memory must stay, and for a store keep its bytes, until the transfer is over; offsets are multiples of 4096. Where
-  // memory is aligned to 4096 as well, I/O may be direct, and then up to the next multiple of that is read or written
-  // there and in the file; otherwise exactly `bytes` are.
+  // memory is aligned to 4096 as well, I/O may be direct, and then a store takes up to the next multiple of that to the
+  // file. A load writes exactly `bytes`.
   Ticket store(const void* from, std::int64_t offset, std::int64_t bytes);
   Ticket load(void* to, std::int64_t offset, std::int64_t bytes);
 

@@ -32,7 +32,7 @@ class SlowTier {
   // The slot that is this memory, if it is one.
   virtual std::optional<std::int64_t> slot_of(const void* address) const = 0;
 
-  // Begins when all that was called before is done. Up to the next multiple of the tier's pages may be moved.
+  // Begins when all that was called before is done. A store may go on to the end of the tier's page; a load does not.
   virtual Ticket store(const void* from, std::int64_t slot, std::int64_t bytes) = 0;
   virtual Ticket load(std::int64_t slot, void* to, std::int64_t bytes) = 0;
 

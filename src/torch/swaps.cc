@@ -71,7 +71,7 @@ void Swaps::before(int call, SwapPlaces& places) {
   }
 }
 
-// A transfer goes on to the end of a page: of a part of a storage it would move what is beside it.
+// A store goes on to the end of a page: of a part of a storage it would overwrite what is beside it.
 std::optional<std::int64_t> Swaps::home_slot(int buffer, SwapPlaces& places) const {
   const std::byte* home = places.home(buffer);
   return places.is_whole_storage(buffer) ? tier_->slot_of(home) : std::nullopt;

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "file_tier.h"
-#include "tier/chunk.h"
 #include "tier/faults.h"
 #include "tier/file_error.h"
 #include "tier/file_mappings.h"
@@ -81,17 +80,6 @@ Stretch stretch_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::int64_t>(tensor.nbytes())};
 }
 
-// Direct I/O goes on to the next multiple of its alignment: that must be the tensor's too.
-Stretch stretch_to_move(const at::Tensor& tensor) {
-  const Stretch stretch = stretch_of(tensor);
-  const auto* end = static_cast<const std::byte*>(tensor.storage().data()) + tensor.storage().nbytes();
-  const bool aligned = reinterpret_cast<std::uintptr_t>(stretch.begin) % tier::kDirectAlignment == 0;
-  TORCH_CHECK_VALUE(!aligned || stretch.bytes % tier::kDirectAlignment == 0 ||
-                        end - stretch.begin >= (stretch.bytes / tier::kDirectAlignment + 1) * tier::kDirectAlignment,
-                    "lowtide: expected a storage that goes on to the next multiple of ", tier::kDirectAlignment);
-  return stretch;
-}
-
 }  // namespace
 
 void bind_tier(py::module_& module) {
@@ -118,14 +106,14 @@ void bind_tier(py::module_& module) {
       .def(
           "store",
           [](TierFile& self, const at::Tensor& tensor, std::int64_t offset) {
-            const Stretch from = stretch_to_move(tensor);
+            const Stretch from = stretch_of(tensor);
             return self.store(from.begin, offset, from.bytes);
           },
           py::arg("tensor"), py::arg("offset"), Released())
       .def(
           "load",
           [](TierFile& self, const at::Tensor& tensor, std::int64_t offset) {
-            const Stretch to = stretch_to_move(tensor);
+            const Stretch to = stretch_of(tensor);
             return self.load(to.begin, offset, to.bytes);
           },
           py::arg("tensor"), py::arg("offset"), Released())

@@ -162,6 +162,22 @@ TEST_P(TierFiles, GiveBackWhatWasStored) {
   EXPECT_EQ(open_files(), files);
 }
 
+TEST_P(TierFiles, LoadNoMoreThanTheyWereAskedFor) {
+  const std::shared_ptr<TierFile> file = open();
+  std::mt19937 random(2);
+  for (const std::int64_t bytes : {1, 4095, 4097, 16383, 16385, 20'000, 100'000}) {
+    Memory from(bytes);
+    from.fill(random);
+    const std::int64_t offset = file->reserve(bytes);
+    file->wait(file->store(from.data(), offset, bytes));
+    Memory to(bytes + kPage);
+    to.fill(random);
+    const std::string behind = to.text(bytes + kPage).substr(static_cast<std::size_t>(bytes));
+    file->wait(file->load(to.data(), offset, bytes));
+    EXPECT_EQ(to.text(bytes + kPage), from.text(bytes) + behind);
+  }
+}
+
 // Runs what must end in this error.
 template <typename Action>
 void expect_error(int error, Action action) {
