@@ -35,7 +35,10 @@ from .step_parts import CountedAxis
 
 
 def profile_operators(
-    lowered: Lowered, cache: ProfileCache, number: Callable[[Number], int | float]
+    lowered: Lowered,
+    cache: ProfileCache,
+    number: Callable[[Number], int | float],
+    make_room: Callable[[], None] = lambda: None,
 ) -> tuple[list[str], list[OpProfile]]:
     """The signature and profile of every operator, of which each distinct one was run on scratch tensors by now.
 
@@ -45,7 +48,7 @@ def profile_operators(
     signatures: list[str] = []
     profiles: list[OpProfile] = []
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
-    scratch = Scratch(number)
+    scratch = Scratch(number, make_room)
     random_state = read_random_states()
     try:
         for index, operator in enumerate(lowered.operators):

@@ -16,11 +16,12 @@ from .._optimizer.ledger import Number
 class Scratch:
     """Arguments for calls, of the right form and with harmless content. `number` gives values for lifted numbers.
 
-    They take the arena's place: its memory goes back to the system first.
+    They take the arena's place: its memory goes back to the system first. `make_room` may give back more.
     """
 
-    def __init__(self, number: Callable[[Any], int | float]) -> None:
+    def __init__(self, number: Callable[[Any], int | float], make_room: Callable[[], None] = lambda: None) -> None:
         self._number = number
+        self._make_room = make_room
         self._has_room = False
         self._lent: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}  # as long as the largest asked for
 
@@ -56,6 +57,7 @@ class Scratch:
             return lent
         if not self._has_room:
             _torch.empty_arena()
+            self._make_room()
             self._has_room = True
         # Zeros are a valid index and a valid class; one half is a valid probability and divides.
         if not own:

@@ -530,11 +530,22 @@ class CapturedStep:
         def value(number: Number) -> int | float:
             return numbers[number.index]
 
+        bindings, inputs = self._find_bindings(lowered)
+        bound = _found(bindings)
+        made_room: list[torch.Tensor] = []
+
+        def make_room() -> None:
+            """Operators run alone beside what the step has in memory: that leaves first."""
+            if self._swap is not None:
+                leaving = (bound[index] for index in may_leave(lowered, bound, self._swap) if index in bound)
+                made_room.extend(tensor for tensor in leaving if not is_away(tensor))
+                self._swap.put_away(made_room)
+
         rules = self._register_rules(lowered)
         self._cache.refresh()
         try:
             try:
-                signatures, profiles = profile_operators(lowered, self._cache, value)
+                signatures, profiles = profile_operators(lowered, self._cache, value, make_room)
             except CaptureError:  # which may come of wrong layouts
                 _refuse_wrong_layouts(lowered.misled)
                 raise
@@ -543,9 +554,8 @@ class CapturedStep:
             eager = [f"{type(self.optimizers[index]).__qualname__}.step" for index in self.eager_updates]
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
-            bindings, inputs = self._find_bindings(lowered)
             beside = self._beside(lowered, graph, bindings)
-            leaving = may_leave(lowered, _found(bindings), self._swap) if self._swap else []
+            leaving = may_leave(lowered, bound, self._swap) if self._swap else []
 
             def plan_beside(beside: Beside, graph: _core.Graph = graph) -> _core.Plan:
                 try:
@@ -566,11 +576,13 @@ class CapturedStep:
             else:
                 plan = plan_beside(beside)
             if self._swap is not None:
-                plan, beside = self._move_out(self._swap, lowered, plan, beside, _found(bindings), plan_beside)
+                plan, beside = self._move_out(self._swap, lowered, plan, beside, bound, plan_beside)
             program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap, parts)
         except BaseException:
             for key in rules:
                 forget_rule(key)
+            if self._swap is not None:
+                self._swap.bring_back(made_room)
             raise
         binding_of = {binding.buffer: binding for binding in bindings}
         written = self._written(lowered)
