@@ -32,6 +32,7 @@ from .._base.sources import user_line
 from .._base.structure import instances_in
 from ..errors import CaptureError
 from .foreach_fakes import leave_fakes_alone, take_fakes_for_tensors
+from .formulas import formula_without_data, loss_without_data
 from .layouts import layouts
 from .random_watch import RandomWatch
 
@@ -106,6 +107,7 @@ class Recording:
     updates: int = 0  # how often optimizers have stepped by now
     tensors: Counter[int] = field(default_factory=Counter)  # how many there are of each buffer
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # by buffer: calls and updates before it was gone
+    formulas: dict[str, str] = field(default_factory=dict)  # what has others than eager's (formulas.py), and where
 
     def known(self, buffer: int) -> int:
         """The buffer, or the one in which its content was made first."""
@@ -408,9 +410,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if changed:
             raise CaptureError(f"the step sets {changed}: set it outside the function ({self.where().source})")
         grad_mode = torch.is_grad_enabled() and _core.op_row(func._schema.name).sees_grad_mode
-        backward = torch._C._current_autograd_node() is not None
-        region = self._open_regions[0] if self._open_regions and not backward else 0
-        self.recording.calls.append(Call(func, refs, kwrefs, results, self.where(), grad_mode, backward, region))
+        node = torch._C._current_autograd_node()
+        region = self._open_regions[0] if self._open_regions and node is None else 0
+        where = self.where()
+        self.recording.calls.append(Call(func, refs, kwrefs, results, where, grad_mode, node is not None, region))
+        device = next((result.device for result in results if result is not None), CPU)
+        formula = formula_without_data(node, device) if node is not None else loss_without_data(self.recording.calls)
+        if formula is not None:
+            self.recording.formulas.setdefault(formula, where.source)
 
     def _item(self, args: tuple[Any, ...]) -> Any:
         constant = getattr(args[0], "constant", None)

@@ -15,6 +15,7 @@ from .._base.schemas import positional
 from .._base.structure import flatten
 from .._capture.autocast_casts import any_kept, region_around
 from .._capture.checkpoints import Checkpoint, checkpoints_followed
+from .._capture.formulas import refuse_formulas
 from .._capture.leftovers import Leftovers, old_objects_left_alone
 from .._capture.random_watch import RandomWatch, random_state_kept
 from .._capture.recorder import Recording, module_paths, written_buffers
@@ -122,9 +123,9 @@ class LiveCapture(Capture):
                     signals_held.users_code() if atom else nullcontext(),
                 ):
                     stack.enter_context(context)
-                if atom:
-                    return in_own_context(lambda: function(*args, **kwargs))
-                return function(*args, **kwargs)
+                result = in_own_context(lambda: function(*args, **kwargs)) if atom else function(*args, **kwargs)
+            refuse_formulas(self.recorder.recording)
+            return result
         except CaptureError:
             raise
         except Exception as error:
