@@ -181,7 +181,7 @@ def measured(name: str, folder: str) -> list[dict[str, Any]]:
 
 def cells(row: dict[str, Any], eager: dict[str, Any]) -> tuple[object, ...]:
     """One line of the table."""
-    in_parts = (row["operators_in_parts"], row["exact"]) if row is not eager else ("", "")
+    in_parts = ("" if row is eager else row["operators_in_parts"], row["exact"] if row["side"] == "exact" else "")
     return (
         row["step"], row["side"], f"{row['peak_bytes'] / 2**20:.0f}", f"{row['peak_bytes'] / eager['peak_bytes']:.0%}",
         f"{row['seconds'] * 1e3:.0f}", f"{row['seconds'] / eager['seconds']:.2f}", *in_parts,

@@ -189,7 +189,7 @@ def small_step() -> Lowered:
 
 def found_parts(lowered: Lowered, folder: Path, least_bytes: int = 0) -> Parts:
     _, profiles = profile_operators(lowered, ProfileCache(folder), lambda number: 1.0)
-    return find_parts(lowered, profiles, PartCache(folder), lambda number: 1.0, least_bytes, certain=True)
+    return find_parts(lowered, profiles, PartCache(folder), lambda number: 1.0, least_bytes, bits="compared")
 
 
 def forget_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_parts_are_taken_to_be_exact_until_they_are_seen(tmp_path: Path) -> None
     lowered = small_step()
     _, profiles = profile_operators(lowered, ProfileCache(tmp_path), lambda number: 1.0)
     offered = find_parts(lowered, profiles, PartCache(tmp_path / "a"), lambda number: 1.0, 0)
-    certain = find_parts(lowered, profiles, PartCache(tmp_path / "b"), lambda number: 1.0, 0, certain=True)
+    certain = find_parts(lowered, profiles, PartCache(tmp_path / "b"), lambda number: 1.0, 0, bits="compared")
     for index, axes in certain.axes.items():
         for one, other in zip(offered.axes[index], axes, strict=True):
             assert [cost.count for cost in one.counts] == [cost.count for cost in other.counts]
@@ -400,7 +400,7 @@ def test_rows_of_parts_are_read_as_they_are_written(tmp_path: Path) -> None:
 def test_graphs_have_axes_unless_they_are_guarded(tmp_path: Path) -> None:
     lowered = small_step()
     _, profiles = profile_operators(lowered, ProfileCache(tmp_path), lambda number: 1.0)
-    parts = find_parts(lowered, profiles, PartCache(tmp_path), lambda number: 1.0, 0, certain=True)
+    parts = find_parts(lowered, profiles, PartCache(tmp_path), lambda number: 1.0, 0, bits="compared")
     plain = build_graph(lowered, profiles)
     assert build_graph(lowered, profiles, axes=parts.axes).fingerprint != plain.fingerprint
     assert build_graph(lowered, profiles, 64, parts.axes).fingerprint == build_graph(lowered, profiles, 64).fingerprint

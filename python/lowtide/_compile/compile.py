@@ -85,7 +85,7 @@ class Stats(TypedDict):
     predicted_seconds: float  # the plan's time for the operators, and what the step takes outside of them
     profiled_ops: int
     operators_in_parts: int
-    exact_in_parts: int  # of those: whose parts have the bits of the whole
+    exact_in_parts: int  # of those: whose parts are known to have the bits of the whole
     planning_seconds: float  # in all, of all plans
 
 
@@ -286,6 +286,7 @@ class CompiledStep:
             tape, self._model, self._optimizers, self._cache, self._plan, record, keep_grads=self._keep_grads,
             guard=self._guard, spare_bytes=SCALAR_BYTES // 4 if self._memory_budget else _SPARE_BYTES,
             metered=bool(self._memory_budget), make_room=self._make_room, swap=self._swap,
+            exact_parts=self._parts == "exact",
         )  # fmt: skip
         self._records.append(record)
         if len(self._records) > _QUIET_CAPTURES:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from .. import _core
 from .._base.random_states import read_random_states, set_random_states
@@ -31,6 +31,10 @@ from .profiles import signature_of
 
 MOST_PARTS = 64
 _WANTED = (2, 4, 8, 16, 32, 64)
+
+Bits = Literal["assumed", "compared", "any"]
+"""Which parts are said to have the bits of the whole, of those that were not held against it yet: all, until a plan
+takes them and `Parts.confirm` does so; those that pass it at once; or none, where other bits will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +180,11 @@ def find_parts(
     number: Callable[[Number], int | float],
     least_bytes: int,
     *,
-    certain: bool = False,
+    bits: Bits = "assumed",
 ) -> Parts:
     """The axes of all operators that matter, with what parts of them need on this machine.
 
-    Each distinct part that the cache does not know is run on scratch memory. Parts are taken to have the bits of the
-    whole until they are seen to have others: `Parts.confirm` holds those that a plan takes against the whole. If all
-    are to be `certain`, that is done now.
+    Each distinct part that the cache does not know is run on scratch memory.
     """
     parts = Parts(lowered, cache, number)
     known: dict[Hashable, list[CountedAxis]] = {}  # layers of a model are alike
@@ -192,7 +194,7 @@ def find_parts(
             if may_run_in_parts(lowered, index) and matters(lowered, operator, profile.workspace, least_bytes):
                 form = _form(lowered, operator, profile)
                 if form not in known:
-                    known[form] = _counted_axes(parts, operator, profile, certain)
+                    known[form] = _counted_axes(parts, operator, profile, bits)
                 if known[form]:
                     parts.axes[index] = list(known[form])
     finally:
@@ -201,7 +203,7 @@ def find_parts(
     return parts
 
 
-def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, certain: bool) -> list[CountedAxis]:
+def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, bits: Bits) -> list[CountedAxis]:
     lowered = parts.lowered
     along = [(axis, periods(operator, axis, lowered.buffers)) for axis in axes_of(operator)]
     choices = [
@@ -211,7 +213,7 @@ def _counted_axes(parts: Parts, operator: Operator, profile: OpProfile, certain:
         for count in counts_of(axis.extent)
     ]
     cuts = [[Cut.of(axis, count, alone) for alone in layouts] for axis, _, count, layouts in choices]
-    exact = _are_exact(parts, operator, cuts, certain)
+    exact = _are_exact(parts, operator, cuts, bits)
     whole = WholeTime(operator, parts.number)
     found: list[CountedAxis] = []
     for (axis, cut, count, layouts), is_exact in zip(choices, exact, strict=True):
@@ -265,15 +267,15 @@ def _sums_narrow(operator: Operator, axis: Axis) -> bool:
     return any(ref.dtype.is_floating_point and ref.dtype.itemsize < 4 for ref in summed)
 
 
-def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]], certain: bool) -> list[bool]:
+def _are_exact(parts: Parts, operator: Operator, cuts: Sequence[Sequence[Cut]], bits: Bits) -> list[bool]:
     """Whether each gives the bits of the whole in all layouts, as far as that is known."""
     signatures = {cut: exact_signature(operator, cut) for group in cuts for cut in group}
     unknown = [cut for cut, signature in signatures.items() if parts.cache.exact(signature) is None]
-    if certain and unknown:
+    if bits == "compared" and unknown:
         for cut, exact in compare(parts.lowered, operator, unknown, parts.number).items():
             parts.cache.put_exact(signatures[cut], exact)
     known = {cut: can_be_exact(operator, cut) and parts.cache.exact(signatures[cut]) for cut in signatures}
-    return [all(known[cut] is not False for cut in group) for group in cuts]
+    return [all(known[cut] or (known[cut] is None and bits == "assumed") for cut in group) for group in cuts]
 
 
 def _scaled(part: PartProfile, whole_ns: int) -> int:

@@ -167,6 +167,7 @@ class CapturedStep:
         metered: bool,
         make_room: Callable[[Variant], None],
         swap: SwapTier | None = None,
+        exact_parts: bool = True,
     ) -> None:
         self.tape = tape
         self.model = model
@@ -180,6 +181,7 @@ class CapturedStep:
         self._make_room = make_room
         self._swap = swap
         self._part_cache = PartCache()
+        self._exact_parts = exact_parts  # the plan takes no others
         self._beside_seen = 0  # the most bytes that a step has had beside its graph, more than was expected
         self._twins: dict[int, OptimizerTwin] = {}
         self.eager_updates: dict[int, str] = {}  # optimizers that step eagerly after the program, and why
@@ -571,8 +573,9 @@ class CapturedStep:
             parts: Parts | None = None
             if in_parts:
                 graph, plan, parts = plan_in_parts(
-                    lowered, profiles, graph, self._part_cache, value, lambda graph: plan_beside(beside, graph)
-                )
+                    lowered, profiles, graph, self._part_cache, value, lambda graph: plan_beside(beside, graph),
+                    bits="assumed" if self._exact_parts else "any",
+                )  # fmt: skip
             else:
                 plan = plan_beside(beside)
             if self._swap is not None:

@@ -10,7 +10,7 @@ from .._lower.graph import build_graph
 from .._lower.lowering import Lowered
 from .._lower.part_cache import PartCache
 from .._lower.profile_rows import OpProfile
-from .._lower.step_parts import Parts, find_parts
+from .._lower.step_parts import Bits, Parts, find_parts
 from .._optimizer.template import Number
 
 _MOST_PLANS = 16  # each knows more of what parts do here
@@ -21,7 +21,7 @@ class InParts(NamedTuple):
     """Operators that a plan runs in parts."""
 
     operators: int = 0
-    exact: int = 0  # of those: with the bits of the whole
+    exact: int = 0  # of those: known to have the bits of the whole
 
 
 class Planned(NamedTuple):
@@ -39,9 +39,11 @@ def plan_in_parts(
     cache: PartCache,
     number: Callable[[Number], int | float],
     plan: Callable[[_core.Graph], _core.Plan],
+    *,
+    bits: Bits,
 ) -> Planned:
     """A plan in which operators of `graph` may run in parts; raises what `plan` raises."""
-    parts = find_parts(lowered, profiles, cache, number, least_bytes=graph.operand_bound_bytes // _SHARE)
+    parts = find_parts(lowered, profiles, cache, number, least_bytes=graph.operand_bound_bytes // _SHARE, bits=bits)
     for left in reversed(range(_MOST_PLANS)):
         if left == 0:  # what parts do changes from run to run
             parts.axes.clear()
