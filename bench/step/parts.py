@@ -28,8 +28,8 @@ from torch.nn import functional
 import lowtide
 from bench.lib.apart import ROOT, command_of
 from bench.lib.markdown import header, line
+from bench.page.step_parts import COLUMNS, cells
 
-COLUMNS = ("step", "side", "peak MiB", "of eager", "ms", "of eager", "ops in parts", "of them exact", "difference")
 SIDES = ("eager", "exact", "any")  # the last two: planned, with parts that have the bits of whole operators, and all
 SHARE = 0.35  # of eager, for planned steps; for exact parts it rises until it is feasible
 TURNS = 3
@@ -179,16 +179,6 @@ def measured(name: str, folder: str) -> list[dict[str, Any]]:
     return rows
 
 
-def cells(row: dict[str, Any], eager: dict[str, Any]) -> tuple[object, ...]:
-    """One line of the table."""
-    in_parts = ("" if row is eager else row["operators_in_parts"], row["exact"] if row["side"] == "exact" else "")
-    return (
-        row["step"], row["side"], f"{row['peak_bytes'] / 2**20:.0f}", f"{row['peak_bytes'] / eager['peak_bytes']:.0%}",
-        f"{row['seconds'] * 1e3:.0f}", f"{row['seconds'] / eager['seconds']:.2f}", *in_parts,
-        "0" if row["difference"] == 0 else f"{row['difference']:.0e}",
-    )  # fmt: skip
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"some of {', '.join(MODELS)}; all if none")
 
@@ -201,8 +191,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["LOWTIDE_CACHE_DIR"] = os.environ["LOWTIDE_BENCH_WEIGHTS"] = folder
             found = measured(name, folder)
-        for row in found:
-            print(line(cells(row, found[0])), flush=True)
+        for shown in cells(found):
+            print(line(shown), flush=True)
         rows += found
     return rows
 

@@ -140,6 +140,7 @@ class CompiledStep:
         self._seconds: deque[float] = deque(maxlen=1000)
         self._calls = self._eager_calls = self._misses = self._unplanned = 0
         self._planning_seconds = 0.0
+        self._learnt_above = False
         self._excess = 0  # the most bytes that a step had more than its budget
         self._escapes: list[str] = []
         self._around: list[str] = []  # what calls have run eager under
@@ -347,6 +348,7 @@ class CompiledStep:
         variant = step.current
         if not self._memory_budget or variant is None:
             return
+        self._check_learning(variant)
         plan, beside, held = variant.plan, variant.beside, step.report.held_bytes
         if self._memory_budget.is_of_bytes:
             held = max(held, reserved_bytes(variant.lowered.device))
@@ -365,6 +367,20 @@ class CompiledStep:
             RuntimeWarning,
             stacklevel=4,
         )
+
+    def _check_learning(self, variant: Variant) -> None:
+        """Where the first call had more than the budget, before there was a plan, it is said."""
+        excess = self._memory_budget.exceeded_by(variant.learning_bytes, variant.graph, variant.beside)
+        if excess and not self._learnt_above:
+            self._learnt_above = True
+            amount = _core.format_bytes
+            warnings.warn(
+                f"lowtide: memory_budget was not kept while {_name_of(self._function)} was planned: its operators ran "
+                f"alone, to see what they need, with {amount(variant.learning_bytes)}, {amount(excess)} more than the "
+                "budget; its steps are within it",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def _give_up(self, reason: str) -> None:
         with _running:

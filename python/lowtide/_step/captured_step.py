@@ -106,6 +106,7 @@ class Variant:
     rules: list[int]  # keys of opaque updates
     outside_ns: int  # what steps take outside the operators; 0 if that was not known when it was planned
     beside: Beside  # bytes that are counted beside the plan
+    learning_bytes: int  # under a budget: the most that was there at once while operators ran alone; 0 beside swap
     residents: list[Any] = field(default_factory=list)  # what it was bound to last
     away: list[Binding] = field(default_factory=list)  # what has its home in a tier
     staying: list[Binding] = field(default_factory=list)  # what has it in memory
@@ -547,7 +548,8 @@ class CapturedStep:
         self._cache.refresh()
         try:
             try:
-                signatures, profiles = profile_operators(lowered, self._cache, value, make_room)
+                with PeakMeter(self._metered, lowered.device) as alone:
+                    signatures, profiles = profile_operators(lowered, self._cache, value, make_room)
             except CaptureError:  # which may come of wrong layouts
                 _refuse_wrong_layouts(lowered.misled)
                 raise
@@ -557,6 +559,7 @@ class CapturedStep:
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
             beside = self._beside(lowered, graph, bindings)
+            there = graph.resident_bytes - _made_bytes(lowered) + beside.resident
             leaving = may_leave(lowered, bound, self._swap) if self._swap else []
 
             def plan_beside(beside: Beside, graph: _core.Graph = graph) -> _core.Plan:
@@ -571,13 +574,15 @@ class CapturedStep:
                     raise
 
             parts: Parts | None = None
-            if in_parts:
-                graph, plan, parts = plan_in_parts(
-                    lowered, profiles, graph, self._part_cache, value, lambda graph: plan_beside(beside, graph),
-                    bits="assumed" if self._exact_parts else "any",
-                )  # fmt: skip
-            else:
-                plan = plan_beside(beside)
+            with PeakMeter(self._metered, lowered.device) as alone_in_parts:
+                if in_parts:
+                    graph, plan, parts = plan_in_parts(
+                        lowered, profiles, graph, self._part_cache, value, lambda graph: plan_beside(beside, graph),
+                        bits="assumed" if self._exact_parts else "any",
+                    )  # fmt: skip
+                else:
+                    plan = plan_beside(beside)
+            learning_bytes = 0 if self._swap else there + max(alone.bytes, alone_in_parts.bytes)
             if self._swap is not None:
                 plan, beside = self._move_out(self._swap, lowered, plan, beside, bound, plan_beside)
             program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap, parts)
@@ -598,7 +603,7 @@ class CapturedStep:
         ]
         variant = Variant(
             lowered, signature, signatures, profiles, graph, plan, program, bindings, inputs, shared, rules,
-            outside_ns or 0, beside,
+            outside_ns or 0, beside, learning_bytes,
         )  # fmt: skip
         variant.in_parts = count_in_parts(graph, plan)
         tiers = plan.block_tiers()
