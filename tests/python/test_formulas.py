@@ -78,7 +78,9 @@ def test_eager_chooses_by_data(name):
         found, step = train(REFUSED[name], on_unsupported="eager")
     assert all(map(torch.equal, expected, found))
     assert step.stats()["eager_calls"] == 3
-    (told,) = [str(each.message) for each in said if "lowtide" in str(each.message)]
+    (warning,) = [each for each in said if "lowtide" in str(each.message)]
+    assert warning.filename == __file__  # the line of the caller
+    told = str(warning.message)
     assert f"{name} " in told and "looks at data" in told and "test_formulas.py" in told
 
 

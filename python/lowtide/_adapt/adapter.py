@@ -15,7 +15,6 @@ free.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +29,7 @@ from .. import _core
 from .._base.blocks import Wanted, find_blocks
 from .._base.budgets import read_byte_budget
 from .._base.progress import ProgressLine
+from .._base.sources import warn_user
 from .._base.tensors import extents_of, tensors_in
 from ..errors import InfeasibleError, add_note
 from .batch import Batch, Kind, Kinds, both_passes
@@ -339,7 +339,7 @@ class Adapter:
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, stacklevel=5)
+            warn_user(text, UserWarning)
 
     def _is_dropped(self, batch: Batch, block: int) -> bool:
         position = batch.calls

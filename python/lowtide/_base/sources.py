@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from types import CodeType
+import warnings
+from types import CodeType, FrameType
 
 import torch
 
@@ -41,16 +42,30 @@ def user_line_of(error: BaseException | None) -> tuple[str, int] | None:
 
 
 def user_line() -> str:
-    """The innermost frame that is neither PyTorch's nor ours, as `file:line`."""
-    frame = sys._getframe(2)
+    """The innermost line that is neither Python's, PyTorch's nor ours, as `file:line`."""
+    frame = _user_frame()
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def warn_user(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warns at that line."""
+    frame = _user_frame()
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__")
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
+
+
+def _user_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         library = _is_library.get(code)
         if library is None:
             library = _is_library[code] = is_library_file(code.co_filename)
         if not library:
-            return f"{code.co_filename}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
+            return frame
         frame = frame.f_back
-    return "?"
+    return None

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import types
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +29,7 @@ from .._base.budgets import read_latency_budget, read_memory_budget
 from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
+from .._base.sources import warn_user
 from .._base.stopwatch import Stopwatch
 from .._capture.leftovers import FilledCaches
 from .._capture.tape import Tape
@@ -228,7 +228,7 @@ class CompiledStep:
         if self._fallback.not_kept and self._fallback.refuses:
             raise self._fallback.refusal(f"{_name_of(self._function)} is called{reason}")
         if around or self._fallback.not_kept:
-            self._fallback.say(reason, stacklevel=3)
+            self._fallback.say(reason)
         self._eager_calls += 1
         return self._function(*args, **kwargs)
 
@@ -270,7 +270,7 @@ class CompiledStep:
         except Exception as error:  # the step itself has been made
             step.settles_no_more()
             said = f"lowtide: the times of {_name_of(self._function)} are not kept: {reason_of(error)}"
-            warnings.warn(said, RuntimeWarning, stacklevel=3)
+            warn_user(said)
 
     def _steps(self) -> Iterable[CapturedStep]:
         return () if self._live is None else self._live.steps()
@@ -360,12 +360,10 @@ class CompiledStep:
         outside = max(0, held - planned)
         step.plan_again_with(outside)
         amount = _core.format_bytes
-        warnings.warn(
+        warn_user(
             f"lowtide: memory_budget is not kept: this step of {_name_of(self._function)} had {amount(held)}, "
             f"{amount(excess)} more than the budget, with {amount(outside)} outside its plan; the next one is "
-            "planned with room for that, or raises InfeasibleError",
-            RuntimeWarning,
-            stacklevel=4,
+            "planned with room for that, or raises InfeasibleError"
         )
 
     def _check_learning(self, variant: Variant) -> None:
@@ -374,12 +372,10 @@ class CompiledStep:
         if excess and not self._learnt_above:
             self._learnt_above = True
             amount = _core.format_bytes
-            warnings.warn(
+            warn_user(
                 f"lowtide: memory_budget was not kept while {_name_of(self._function)} was planned: its operators ran "
                 f"alone, to see what they need, with {amount(variant.learning_bytes)}, {amount(excess)} more than the "
-                "budget; its steps are within it",
-                RuntimeWarning,
-                stacklevel=5,
+                "budget; its steps are within it"
             )
 
     def _give_up(self, reason: str) -> None:
@@ -387,7 +383,7 @@ class CompiledStep:
             self._unsupported = reason
             self._eager_calls += 1
             self._let_go()
-        self._fallback.say(f": {reason}", stacklevel=3)
+        self._fallback.say(f": {reason}")
 
     def _let_go(self) -> None:
         if self._live is not None:
@@ -400,10 +396,8 @@ class CompiledStep:
         new = [escape for escape in escapes if escape not in self._escapes]
         self._escapes += new
         for escape in new:
-            warnings.warn(
-                f"lowtide: something keeps memory of the step after {escape}; it is not reused until it is let go",
-                RuntimeWarning,
-                stacklevel=4,
+            warn_user(
+                f"lowtide: something keeps memory of the step after {escape}; it is not reused until it is let go"
             )
 
     # -- for the user --------------------------------------------------------------------------------------------------
@@ -497,18 +491,14 @@ class CompiledStep:
         budget = self.stats()["budget_bytes"]
         if budget and there > budget:
             amount = _core.format_bytes
-            warnings.warn(
-                f"lowtide: gather() has {amount(there)} in memory, {amount(there - budget)} more than memory_budget",
-                RuntimeWarning,
-                stacklevel=3,
+            warn_user(
+                f"lowtide: gather() has {amount(there)} in memory, {amount(there - budget)} more than memory_budget"
             )
         with _running, self._swap.gathered(tensors) as left:
             if left:
-                warnings.warn(
+                warn_user(
                     f"lowtide: gather() leaves {left} tensors on the disk: arrays of NumPy or of another library show "
-                    "their memory; delete these first",
-                    RuntimeWarning,
-                    stacklevel=3,
+                    "their memory; delete these first"
                 )
             yield
 

@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import sys
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
@@ -23,6 +22,7 @@ from .. import _torch
 from .._base.budgets import read_link
 from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.devices import CPU, numbered, why_not_planned
+from .._base.sources import warn_user
 from .._step.swapping import LEAST_BYTES, FolderTier, HostTier, Link, SwapTier, is_whole, movable
 
 _MOST_FILE_BYTES = 4096
@@ -87,11 +87,9 @@ def _warn_of_fork() -> None:
     while frame is not None and frame.f_globals.get("__name__") != torch.utils.data.dataloader.__name__:
         frame = frame.f_back
     if frame is None:  # the workers of a loader have no business with the model
-        warnings.warn(
+        warn_user(
             "lowtide: this process is forked while tensors are on the disk: in the child they change with later "
-            'steps. Fork within step.gather(), or start processes by "spawn"',
-            RuntimeWarning,
-            stacklevel=2,
+            'steps. Fork within step.gather(), or start processes by "spawn"'
         )
 
 

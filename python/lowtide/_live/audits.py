@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._base.same_bits import same_bits
+from .._base.sources import warn_user
 from .._capture.recorder import Call, Ref
 from .._guards.guards import describe_tensor, plain_key
 from .._optimizer.ledger import Number
@@ -71,11 +71,9 @@ class Audits:
         said = f"{what} is not what it was when it was captured, though nothing that is watched has changed"
         if self._in_a_row > 1:
             raise CaptureError(f"{said}, for the second time: it may be another one at every call")
-        warnings.warn(
+        warn_user(
             f"lowtide: an audit of {self._name} found that {said}. It is captured again; calls since the last audit "
-            "may have run as it was before. Arguments and attributes of modules are watched: let it depend on those",
-            RuntimeWarning,
-            stacklevel=2,
+            "may have run as it was before. Arguments and attributes of modules are watched: let it depend on those"
         )
 
 

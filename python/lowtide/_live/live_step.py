@@ -130,7 +130,7 @@ class LiveStep:
         if not only_now or (self.departures >= 8 and self.departures * 2 > self.calls):
             self.refused = self._said(error, reason)
         elif self._fallback.not_kept:
-            self._fallback.say(f" in one call: {error}", stacklevel=6)
+            self._fallback.say(f" in one call: {error}")
 
     def drop_logs(self) -> None:
         """What they were recorded with is no longer there."""

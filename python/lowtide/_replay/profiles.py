@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import _core, _torch
+from .._base.sources import warn_user
 from ..errors import LowtideError
 from .signature import Signature
 
@@ -202,8 +202,8 @@ class Profiles:
         for packing in done:
             failure = packing.variants.exception()
             if failure is not None:
-                warnings.warn(
-                    f"lowtide.replay cannot pack an iteration, which uses ordinary memory: {failure}", stacklevel=5
+                warn_user(
+                    f"lowtide.replay cannot pack an iteration, which uses ordinary memory: {failure}", UserWarning
                 )
                 continue
             variants = packing.variants.result()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from .. import _core, _torch
 from .._base.devices import CPU, numbered, why_not_planned
+from .._base.sources import warn_user
 from . import active as active_replay
 from .profiles import Packed, Profiles
 from .signature import Signature, signature_of
@@ -100,8 +100,8 @@ class Replay:
             outer = active_replay.current
             self._outer = outer if outer is not None and outer._is_mine() else None
             if self._outer is None:
-                warnings.warn(
-                    "another thread is in lowtide.replay(): this one's iterations use ordinary memory", stacklevel=2
+                warn_user(
+                    "another thread is in lowtide.replay(): this one's iterations use ordinary memory", UserWarning
                 )
             return self
         try:
@@ -144,10 +144,10 @@ class Replay:
             if is_mine:
                 self._native.stop()
             else:
-                warnings.warn(
+                warn_user(
                     "lowtide.replay() is left on another thread than it was entered on, which goes on with what it "
                     "has; leave it where it was entered",
-                    stacklevel=2,
+                    UserWarning,
                 )
 
     def _close(self) -> None:
@@ -291,12 +291,12 @@ class Replay:
             return
         if refused := why_not_planned(device):
             self._is_refused = True
-            warnings.warn(
-                f"lowtide.replay serves no requests on {device}, which use ordinary memory: {refused}", stacklevel=5
+            warn_user(
+                f"lowtide.replay serves no requests on {device}, which use ordinary memory: {refused}", UserWarning
             )
             return
         if self._spill:
-            warnings.warn(f"lowtide.replay: spill has no effect on {device}", stacklevel=5)
+            warn_user(f"lowtide.replay: spill has no effect on {device}", UserWarning)
         native = _torch.device_replay()
         native.take_over(device)
         self._native, self._device = native, device
@@ -348,9 +348,7 @@ class Replay:
         try:
             self._native.set_arena(largest.arena_bytes if largest is not None else 0)
         except RuntimeError as error:
-            warnings.warn(
-                f"lowtide.replay has no arena for an iteration, which uses ordinary memory: {error}", stacklevel=4
-            )
+            warn_user(f"lowtide.replay has no arena for an iteration, which uses ordinary memory: {error}", UserWarning)
             self._profiles.forget(collected)
             return
         if self._device == CPU:

@@ -6,12 +6,11 @@ are refused, unless the user has said that they may run eager.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from .._base.interrupts import signals_held
 from .._base.memory_errors import is_out_of_memory
-from .._base.sources import OURS
+from .._base.sources import OURS, warn_user
 from .._capture.leftovers import LeftBehindError
 from ..errors import CaptureError, InfeasibleError, LimitError, MemoryGuardError
 
@@ -34,11 +33,11 @@ class Fallback:
             return CaptureError(reason)
         return CaptureError(f'{reason}; eager, {self.not_kept}: on_unsupported="eager" allows that')
 
-    def say(self, reason: str, *, stacklevel: int) -> None:
+    def say(self, reason: str) -> None:
         """Warns of a reason to run eager, if it is a new one."""
         if reason not in self._told:
             self._told.add(reason)
-            warnings.warn(f"lowtide: {self.describe(reason)}", RuntimeWarning, stacklevel=stacklevel + 1)
+            warn_user(f"lowtide: {self.describe(reason)}")
 
     def describe(self, reason: str) -> str:
         """The same in words."""
