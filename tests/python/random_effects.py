@@ -159,7 +159,7 @@ LOSSES = _table("""
 
     F.cross_entropy(out, y.argmax(-1), label_smoothing=0.1)
 
-    out.float().pow(2).mean() + out.float().abs().max()
+    out.float().pow(2).mean() + out.float().abs().amax()
 """)
 FORWARD = _table("""
     out = model(x)
