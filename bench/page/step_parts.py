@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from bench.lib.markdown import table
@@ -29,13 +31,8 @@ def values(results: Results) -> dict[str, str]:
     return results.written(
         "step_parts",
         lambda rows: {
-            "table": table(COLUMNS, [line for step in _by_step(rows).values() for line in cells(step)]),
+            "table": table(
+                COLUMNS, [line for _, step in groupby(rows, itemgetter("step")) for line in cells(list(step))]
+            ),
         },
     )
-
-
-def _by_step(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row["step"], []).append(row)
-    return found

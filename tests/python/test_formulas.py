@@ -5,7 +5,6 @@ LOWTIDE_FULL=1   also looks through all of PyTorch's own samples of its function
 
 from __future__ import annotations
 
-import os
 import warnings
 
 import pytest
@@ -15,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import lowtide
+from lowtide._base.same_bits import same_bits
 from lowtide._capture.formulas import _NODES, _NODES_ON_CPUS
+from step_models import FULL
 
 TARGETS = torch.arange(64) % 12
 TARGETS[::3] = -100
@@ -126,17 +127,12 @@ def gradients(function, sample, watched):
     return {x.grad_fn.name() for x in outputs if x.grad_fn}, [*results, *(x for x in found if x is not None)]
 
 
-def same_bits(first, second):
-    def dense(tensor):
-        tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-        tensor = tensor.detach().resolve_neg().contiguous().flatten()
-        return tensor.masked_fill(tensor != tensor, 0).view(torch.uint8)
-
-    strided = [(a, b) for a, b in zip(first, second, strict=True) if a.layout is torch.strided and not a.is_quantized]
-    return all(torch.equal(dense(a), dense(b)) for a, b in strided if a.dtype is not torch.complex32)
+def all_same(first, second):
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a.layout is torch.strided]
+    return all(same_bits(a.resolve_conj().resolve_neg(), b.resolve_conj().resolve_neg()) for a, b in pairs)
 
 
-@pytest.mark.skipif(not os.environ.get("LOWTIDE_FULL"), reason="LOWTIDE_FULL=1 looks through PyTorch's functions")
+@pytest.mark.skipif(not FULL, reason="LOWTIDE_FULL=1 looks through PyTorch's functions")
 def test_no_other_function_chooses_by_data():
     pytest.importorskip("expecttest")  # which PyTorch's own tests need
     from torch.testing._internal.common_methods_invocations import op_db
@@ -152,10 +148,10 @@ def test_no_other_function_chooses_by_data():
                 nodes, first = gradients(op.op, sample, False)
                 _, again = gradients(op.op, sample, False)
                 _, watched = gradients(op.op, sample, True)
-                if not same_bits(first, again):
+                if not all_same(first, again):
                     continue  # random, or memory that is not set
                 compared += 1
-                if not same_bits(first, watched) and not set(nodes) & (_NODES.keys() | _NODES_ON_CPUS.keys()):
+                if not all_same(first, watched) and not set(nodes) & (_NODES.keys() | _NODES_ON_CPUS.keys()):
                     differing.setdefault(op.name, sample)
             except Exception:
                 continue  # it needs another device, or has no gradient

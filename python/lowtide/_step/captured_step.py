@@ -559,7 +559,7 @@ class CapturedStep:
             signature = step_signature([*signatures, *eager])
             outside_ns = self._cache.outside_ns(signature)
             beside = self._beside(lowered, graph, bindings)
-            there = graph.resident_bytes - _made_bytes(lowered) + beside.resident
+            there = _bytes_there(lowered, graph, beside.resident)
             leaving = may_leave(lowered, bound, self._swap) if self._swap else []
 
             def plan_beside(beside: Beside, graph: _core.Graph = graph) -> _core.Plan:
@@ -814,7 +814,7 @@ class CapturedStep:
             if turns:
                 update += update_bytes(self.optimizers[mark.optimizer], turns)
         resident = self._resident_beside(bindings)
-        there = graph.resident_bytes - _made_bytes(lowered) + resident
+        there = _bytes_there(lowered, graph, resident)
         reserved = reserved_beside(lowered.device, there) if self._metered else 0
         return Beside(resident, max(update, self._beside_seen), reserved)
 
@@ -936,6 +936,11 @@ def _made_bytes(lowered: Lowered, plan: _core.Plan | None = None) -> int:
     """Of what the graph has as resident, or the plan: what only the step makes, and leaves to the caller."""
     tiers = plan.block_tiers() if plan is not None else [0] * len(lowered.buffers)
     return sum(b.nbytes for b, tier in zip(lowered.buffers, tiers, strict=False) if b.kind == "made" and tier == 0)
+
+
+def _bytes_there(lowered: Lowered, graph: _core.Graph, beside: int) -> int:
+    """Of the model, its optimizers and the batch before a step is planned; `beside` are those outside the graph."""
+    return graph.resident_bytes - _made_bytes(lowered) + beside
 
 
 def _found(bindings: Sequence[Binding]) -> dict[int, torch.Tensor]:
