@@ -97,6 +97,12 @@ CATALOG = (
         "10 minutes; name some models for less",
     ),
     Benchmark(
+        "fission_magis",
+        "what is traded of memory for time, operators in parts included, with what the search of MAGIS, `chen`, "
+        "`rotor`, `dtr` and `checkmate` trade: the steps of that paper's evaluation, an A100 and an RTX 3090",
+        "5 hours; `--quick` for a trial, `--only` and `--device` for some",
+    ),
+    Benchmark(
         "step_picture",
         "what is alive over one training step of GPT-2, eager and planned: the picture of the README",
         "half a minute",

@@ -17,11 +17,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from bench.lib.graph_file import GraphFile
 from lowtide import Graph
+from lowtide._base.graph_file import GraphFile
 from lowtide._core import GraphBuilder
 
-BACKWARD = "aten.ones_like.default"  # the first op of a backward pass: the gradient of the loss
 JITTER = 0.1
 UNIT = 4
 
@@ -33,8 +32,9 @@ class Part(GraphFile):
         super().__init__(graph)
         if self.edges:
             raise ValueError("a part with edges cannot be put together with others")
-        self.cut = next(number for number, op in enumerate(self.ops) if op["name"] == BACKWARD)
-        self.loss: int = self.ops[self.cut]["reads"][0]  # a value
+        # Autograd's first op has a gradient of the loss, made by the op before it.
+        self.cut = next(number for number, op in enumerate(self.ops) if op.get("backward")) - 1
+        self.loss = self.writes(self.cut - 1)[0]
         inputs = [number for number, buffer in enumerate(self.buffers) if buffer.get("role") == "input"]
         self.input = max(inputs, key=lambda number: self.buffers[number]["size"])
         # The last op that reads the input, or else the last of the backward pass, that makes something planned.
@@ -84,6 +84,10 @@ class _Copy:
             self._values[key] = self._builder.value(self._buffer(buffer), "", [])
         return self._values[key]
 
+    def loss(self) -> int:
+        """A value that shows it."""
+        return self._builder.value(self._buffer(self.part.loss), "", [])
+
     def result_of(self, op: int) -> int:
         """A planned buffer that an op has written."""
         return next(self._buffer(buffer) for buffer in self.part.writes(op) if not self.part.resident(buffer))
@@ -113,7 +117,7 @@ def _unrolled(builder: GraphBuilder, parts: Sequence[Part], chance: random.Rando
     for part in parts:
         copy = _Copy(part, builder, chance, residents.setdefault(id(part), {}))
         if last is not None:
-            copy.feed(last.value(last.part.loss))
+            copy.feed(last.loss())
         copy.run(0, len(part.ops))
         last = copy
 
@@ -123,7 +127,7 @@ def _stacked(builder: GraphBuilder, parts: Sequence[Part], chance: random.Random
     for part in parts:
         copy = _Copy(part, builder, chance, {})
         if copies:
-            copy.feed(copies[-1].value(copies[-1].part.loss))
+            copy.feed(copies[-1].loss())
         copy.run(0, part.cut)
         copies.append(copy)
     gradient: int | None = None  # a value

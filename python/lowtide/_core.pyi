@@ -585,6 +585,43 @@ def model_memory(graph: Graph, steps: int, seconds: int, program: str = "single"
     ``"single"`` and ``"multi"`` are for the order, one op a step or several; ``"joint"`` is for order and layout.
     """
 
+def plan_given_parts(
+    graph: Graph,
+    splits: Sequence[tuple[Sequence[tuple[int, int]], int]],
+    *,
+    recompute: str = "none",
+    memory_bytes: int | None = None,
+    latency_budget_ns: int | None = None,
+) -> Plan:
+    """A plan in which these run in parts: operators in program order, each with an axis, and their number of parts."""
+
+def magis_plan(
+    graph: Graph,
+    *,
+    memory_bytes: int | None = None,
+    latency_ns: int | None = None,
+    run_again: bool = True,
+    split: bool = True,
+    levels: int = 4,
+    hot_spots_only: bool = True,
+    reorders: bool = False,
+    seconds: float = 180.0,
+    threads: int = 1,
+) -> tuple[Plan, int, int, int, int, int]:
+    """What the search of MAGIS finds within a memory or a latency limit, to compare with.
+
+    The plan; its peak and its time as the search has them; how many states it took up, made, and followed to their
+    peak. ``run_again``, ``split``, ``levels`` and ``hot_spots_only`` leave rules and heuristics out; with ``reorders``
+    each state is put in a better order.
+    """
+
+def magis_walk(graph: Graph, changes: int, per_start: int, seed: int) -> list[tuple[int, int, int, float, float]]:
+    """Random states of a step, by the rules of MAGIS; from the step as it is after every ``per_start`` changes.
+
+    The peak of each in the order that the search gives it, in the best that a full search of orders finds, and in the
+    best in which parts may mix, where else they run one after the other; the seconds that the first two took.
+    """
+
 def roam_memory(graph: Graph, steps: int = 4_000_000_000) -> tuple[int, int]:
     """Peak and arena of the order and the layout of ROAM, to compare with. ``steps`` is the work allowed."""
 

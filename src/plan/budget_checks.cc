@@ -1,6 +1,7 @@
 #include "plan/budget_checks.h"
 
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/shown_name.h"
@@ -40,6 +41,18 @@ bool keeps_memory(const Draft& draft, const PlanOptions& options) {
 bool keeps_latency(const Draft& draft, const PlanOptions& options) {
   return draft.plan.time <= options.latency_budget.value_or(Nanos::max());
 }
+
+bool asks_for_smallest(const PlanOptions& options) {
+  return !options.memory_budget && options.latency_budget;
+}
+
+bool is_better(const Draft& one, const Draft& other, const PlanOptions& options) {
+  const auto rank = [&](const Draft& draft) {
+    return std::tuple(!keeps_memory(draft, options), !keeps_latency(draft, options), draft.plan.arena);
+  };
+  return rank(one) < rank(other);
+}
+
 Status check_memory(const Graph& graph, const Draft& draft, const PlanOptions& options) {
   if (keeps_memory(draft, options)) return Done{};
   const Plan& plan = draft.plan;

@@ -6,7 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "fission/splits.h"
 #include "lowtide/layout.h"
 #include "lowtide/lifetimes.h"
 #include "lowtide/order.h"
@@ -14,9 +13,9 @@
 #include "order/algorithms.h"
 #include "plan/arrange.h"
 #include "plan/budget_checks.h"
+#include "plan/in_parts.h"
 #include "plan/peak_report.h"
 #include "plan/traded.h"
-#include "rewrite/parts.h"
 #include "rewrite/recompute.h"
 #include "trade/regions.h"
 
@@ -71,10 +70,6 @@ Status check_options(const PlanOptions& options) {
 
 // -- the passes -------------------------------------------------------------------------------------------------------
 
-bool asks_for_smallest(const PlanOptions& options) {
-  return !options.memory_budget && options.latency_budget;
-}
-
 // Order and layout, each op once.
 Result<Draft> in_order(const Graph& graph, const PlanOptions& options, const Limits& limits) {
   const Result<OrderAlgorithm> algorithm = find_order(options.order, options.others.orders);
@@ -123,13 +118,6 @@ Result<Draft> drafted_with_regions(const Graph& graph, const Rewritten& asked, c
   return draft;
 }
 
-bool is_better(const Draft& one, const Draft& other, const PlanOptions& options) {
-  const auto rank = [&](const Draft& draft) {
-    return std::tuple(!keeps_memory(draft, options), !keeps_latency(draft, options), draft.plan.arena);
-  };
-  return rank(one) < rank(other);
-}
-
 // What regions ask for; but marks that were made to need less memory must never stand in the way of that.
 Result<Draft> best_draft(const Graph& graph, const PlanOptions& options, const Limits& limits) {
   if (options.recompute == "none") return drafted(graph, options, limits);
@@ -143,45 +131,6 @@ Result<Draft> best_draft(const Graph& graph, const PlanOptions& options, const L
   Result<Draft> unmarked = drafted(graph, options, limits);
   if (!unmarked.ok()) return unmarked.error();
   return is_better(*unmarked, *marked, options) ? unmarked : marked;
-}
-
-// The same for the graph in which some ops run in parts.
-Result<Draft> drafted_in_parts(const Graph& graph, const Splitting& splitting, const PlanOptions& options,
-                               const Limits& limits) {
-  const Result<Rewritten> again = run_again(graph, splitting.steps);
-  if (!again.ok()) return again.error();
-  const Result<Divided> divided = run_in_parts(again->graph, splitting.splits);
-  if (!divided.ok()) return divided.error();
-  Result<Draft> draft = drafted(divided->graph, options, limits);
-  if (!draft.ok()) return draft.error();
-  draft->plan = plan_of_original(graph, *again, plan_of_whole(again->graph, *divided, draft->plan));
-  if (again->graph.num_ops() > graph.num_ops() && draft->plan.provenance.recompute.empty()) {
-    draft->plan.provenance.recompute = "parts";
-  }
-  return draft;
-}
-
-// Where ops that run in whole need too much. What may be needed falls until a plan keeps the budget; which amounts are
-// tried depends on the graph alone.
-Result<Draft> best_draft_in_parts(const Graph& graph, Draft whole, const PlanOptions& options, const Limits& limits) {
-  constexpr int kTries = 16;
-  constexpr double kFall = 0.8;
-  if (options.parts == Parts::none || !graph.has_axes() || keeps_memory(whole, options)) return whole;
-  const Bytes left = memory_budget(options) - graph.resident_bytes();
-  double most = static_cast<double>(operand_bound(graph).count());
-  std::optional<std::vector<Split>> last;
-  for (int i = 0; i < kTries; ++i, most *= kFall) {
-    if (most > static_cast<double>(left.count())) continue;
-    const std::optional<Splitting> splitting =
-        splits_within(graph, Bytes(static_cast<std::uint64_t>(most)), options.parts == Parts::exact);
-    if (!splitting || last == splitting->splits) continue;
-    last = splitting->splits;
-    Result<Draft> draft = drafted_in_parts(graph, *splitting, options, limits);
-    if (!draft.ok()) return draft.error();
-    if (is_better(*draft, whole, options)) whole = *std::move(draft);
-    if (keeps_memory(whole, options)) break;
-  }
-  return whole;
 }
 
 }  // namespace
@@ -252,7 +201,8 @@ Result<Plan> plan(const Graph& graph, const PlanOptions& given) {
 
   Result<Draft> whole = best_draft(allowed, *options, limits);
   if (!whole.ok()) return whole.error();
-  Result<Draft> draft = best_draft_in_parts(allowed, *std::move(whole), *options, limits);
+  const DraftGraph draft_graph = [&](const Graph& divided) { return drafted(divided, *options, limits); };
+  Result<Draft> draft = best_draft_in_parts(allowed, *std::move(whole), draft_graph, *options, limits);
   if (!draft.ok()) return draft.error();
   if (Status status = check_memory(allowed, *draft, *options); !status.ok()) return status.error();
   if (Status status = check_latency(*draft, *options); !status.ok()) return status.error();

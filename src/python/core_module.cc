@@ -20,6 +20,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,8 +43,11 @@
 #include "lowtide/verify.h"
 #include "order/algorithms.h"
 #include "packing.h"
+#include "plan/given_parts.h"
 #include "plan/items.h"
 #include "plan/traded.h"
+#include "published/magis/magis.h"
+#include "published/magis/walk.h"
 #include "published/model/model_joint.h"
 #include "published/model/model_program.h"
 #include "published/roam/roam_layout.h"
@@ -527,6 +531,58 @@ HeldPlan make_plan(const Graph& graph, std::string order, std::string layout, bo
   return {take(unlocked([&] { return plan(graph, options); })), true};
 }
 
+// Ops with their axes that run in parts together, and in how many.
+using GivenSplit = std::pair<std::vector<std::pair<Index, Index>>, Index>;
+
+HeldPlan make_plan_given_parts(const Graph& graph, const std::vector<GivenSplit>& splits, std::string recompute,
+                               std::optional<std::uint64_t> memory_bytes,
+                               std::optional<std::uint64_t> latency_budget_ns) {
+  Splitting splitting{first_to_last(graph.num_ops()), {}};
+  for (const auto& [ops, count] : splits) {
+    Split& split = splitting.splits.emplace_back(Split{{}, count});
+    for (const auto& [op, axis] : ops) split.ops.push_back({OpId(op), axis});
+  }
+  PlanOptions options{.recompute = std::move(recompute), .others = published()};
+  if (memory_bytes) options.memory_budget = Bytes(*memory_bytes);
+  if (latency_budget_ns) options.latency_budget = Nanos(*latency_budget_ns);
+  return {take(unlocked([&] { return plan_given_parts(graph, splitting, std::move(options)); })), true};
+}
+
+// The plan; peak and time as the search has them; how many states it took up, made, and followed.
+using MagisPlan = std::tuple<HeldPlan, std::int64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+
+MagisPlan magis_plan(const Graph& graph, std::optional<std::uint64_t> memory_bytes,
+                     std::optional<std::uint64_t> latency_ns, bool run_again, bool split, std::size_t levels,
+                     bool hot_spots_only, bool reorders, double seconds, std::size_t threads) {
+  MagisOptions options{
+      .rules = {.run_again = run_again, .split = split, .levels = levels, .hot_spots_only = hot_spots_only},
+      .reorders = reorders,
+      .time_limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)),
+      .threads = threads};
+  if (memory_bytes) options.memory = Bytes(*memory_bytes);
+  if (latency_ns) options.latency = Nanos(*latency_ns);
+  MagisAnswer found = take(unlocked([&] { return magis(graph, options); }));
+  return {HeldPlan{std::move(found.plan), true},
+          found.figures.peak,
+          found.figures.time,
+          found.counts.popped,
+          found.counts.made,
+          found.counts.distinct};
+}
+
+// Of each state: its peak, that of a full search of orders and that of one in which parts may mix; the seconds for the
+// first two.
+using WalkedRow = std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double>;
+
+std::vector<WalkedRow> magis_walk(const Graph& graph, std::size_t changes, std::size_t per_start, std::uint64_t seed) {
+  std::vector<WalkedRow> rows;
+  for (const WalkedState& state :
+       take(unlocked([&] { return walk_states(graph, changes, per_start, seed, RuleOptions()); }))) {
+    rows.emplace_back(state.peak, state.full_peak, state.free_peak, state.seconds, state.full_seconds);
+  }
+  return rows;
+}
+
 MemoryBudget parse_memory_budget(std::string_view text) {
   const Budget budget = take(parse_budget(text));
   if (const auto* bytes = std::get_if<Bytes>(&budget)) return bytes->count();
@@ -606,6 +662,8 @@ NB_MODULE(_core, m) {
         "recompute"_a = "auto", "memory_budget"_a = nb::none(), "latency_budget_ns"_a = nb::none(),
         "swap"_a = nb::none(), "parts"_a = "exact", "alignment"_a = kAlignment.count(), "effort"_a = 1.0,
         "threads"_a = 1, "time_limit"_a = nb::none(), "watching"_a = nb::none());
+  m.def("plan_given_parts", make_plan_given_parts, "graph"_a, "splits"_a, nb::kw_only(), "recompute"_a = "none",
+        "memory_bytes"_a = nb::none(), "latency_budget_ns"_a = nb::none());
   m.def("verify", check_plan, "graph"_a, "plan"_a);
   m.def("explain", explained, "graph"_a, "plan"_a.none(), nb::kw_only(), "top"_a, "swap_per_second"_a);
   m.def("parse_bytes", [](std::string_view text) { return take(parse_bytes(text)).count(); }, "text"_a);
@@ -615,6 +673,10 @@ NB_MODULE(_core, m) {
   m.def("parse_time_budget_ns", [](std::string_view text) { return take(parse_time_budget(text)).count(); }, "text"_a);
   m.def("format_bytes", [](std::uint64_t bytes) { return format_bytes(Bytes(bytes)); }, "count"_a);
   m.def("roam_memory", measure_roam, "graph"_a, "steps"_a = 4'000'000'000);
+  m.def("magis_plan", magis_plan, "graph"_a, nb::kw_only(), "memory_bytes"_a = nb::none(), "latency_ns"_a = nb::none(),
+        "run_again"_a = true, "split"_a = true, "levels"_a = 4, "hot_spots_only"_a = true, "reorders"_a = false,
+        "seconds"_a = 180.0, "threads"_a = 1);
+  m.def("magis_walk", magis_walk, "graph"_a, "changes"_a, "per_start"_a, "seed"_a);
   m.def("model_memory", measure_model, "graph"_a, "steps"_a, "seconds"_a, "program"_a = "single");
   m.def("recompute_trades", recompute_trades, "graph"_a, "algorithm"_a);
   m.def("recompute_bounds", recompute_bounds, "graph"_a, "costs"_a);

@@ -21,9 +21,9 @@ constexpr Bytes kSize{64};
 constexpr Bytes kNone{0};
 
 // Ops over buffers of 64 bytes. The first buffer has content from before.
-class Maker {
+class StepMaker {
  public:
-  Maker() {
+  StepMaker() {
     unwrap(builder.add_buffer({.size = kSize, .residence = Residence::resident, .name = "x", .initial = true}));
   }
 
@@ -46,7 +46,7 @@ class Maker {
 
 // The picture: b is there in halves.
 TEST(Parts, Rows) {
-  Maker maker;
+  StepMaker maker;
   for (const std::string_view name : {"a", "b", "c", "d"}) maker.buffer(name);
   for (std::size_t i = 0; i < 4; ++i) maker.axis(maker.op({i}, {i + 1}), {kSize}, {kSize});
   const Graph graph = unwrap(std::move(maker.builder).build());
@@ -72,7 +72,7 @@ TEST(Parts, Rows) {
 }
 
 TEST(Parts, PlanOfWhole) {
-  Maker maker;
+  StepMaker maker;
   for (const std::string_view name : {"a", "b"}) maker.buffer(name);
   for (std::size_t i = 0; i < 2; ++i) maker.axis(maker.op({i}, {i + 1}), {kSize}, {kSize});
   ASSERT_TRUE(maker.builder.keep(BufferId(2)).ok());
@@ -100,7 +100,7 @@ class RefusalTest : public ::testing::Test {
     return divided.error().message;
   }
 
-  Maker maker;
+  StepMaker maker;
   std::optional<Graph> graph_;
 };
 
@@ -220,7 +220,7 @@ struct RandomCase {
 RandomCase random_case(std::uint32_t seed) {
   std::mt19937 random(seed);
   const auto below = [&](std::size_t n) { return random() % n; };
-  Maker maker;
+  StepMaker maker;
   std::vector<std::size_t> written = {0};
   const std::size_t ops = 3 + below(8);
   for (std::size_t i = 0; i < ops; ++i) {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import lowtide
-from bench.lib.graph_file import GraphFile
+from lowtide._base.graph_file import GraphFile
 
 ALIGNMENT = 64
 

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import lowtide
-from bench.lib.graph_file import GraphFile
 from given_orders import GivenSteps, plan_of_steps
+from lowtide._base.graph_file import GraphFile
 
 MOST_STEPS = 40  # that run ops again for one buffer
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
 
 from axis_cases import CASES, LISTS, Call, Maker
 from lowtide import _core
@@ -191,6 +193,21 @@ def lines_with_axes(lowered: Lowered) -> Iterator[int]:
             yield line
 
 
+def results_of(call: Call) -> list[Tensor | None]:
+    results = call.target(*call.arguments, **call.named)
+    return [results] if isinstance(results, Tensor) else list(results or [])
+
+
+def forms(results: Any) -> list[Any]:
+    """What is known of fake results, and which of them lie in one memory."""
+    storages: dict[int, int] = {}
+    return [
+        leaf if leaf is None else
+        (leaf.shape, leaf.stride(), leaf.dtype, storages.setdefault(leaf.untyped_storage()._cdata, len(storages)))
+        for leaf in results
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", [*CASES, *LISTS])
 def test_parts_make_the_whole(name: str) -> None:
     notation = _core.op_row(f"aten::{name}").axes
@@ -208,6 +225,22 @@ def test_parts_make_the_whole(name: str) -> None:
 def test_every_row_of_the_table_is_tried() -> None:
     rows = {row.name.removeprefix("aten::") for row in _core.op_rows() if row.axes}
     assert rows == set(CASES) | ON_GPUS
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if len(results_of(CASES[name](Maker(0)))) > 1])
+def test_results_are_apart_and_fakes_come_from_the_cache(name: str) -> None:
+    mode, hits = FakeTensorMode(), FakeTensorMode.cache_hits
+    for seed in range(RUNS):
+        call = CASES[name](Maker(seed))
+        real = [leaf for leaf in results_of(call) if leaf is not None and leaf.numel()]
+        assert len({leaf.untyped_storage().data_ptr() for leaf in real}) == len(real)
+        with mode:
+            fake = pytree.tree_map_only(Tensor, mode.from_tensor, tuple(call[1:]))
+            first, second = (call.target(*fake[0], **fake[1]) for _ in range(2))
+            with disable_fake_tensor_cache(mode):
+                third = call.target(*fake[0], **fake[1])
+        assert forms(first) == forms(second) == forms(third)
+    assert FakeTensorMode.cache_hits >= hits + RUNS
 
 
 WRONG = {

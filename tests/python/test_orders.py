@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import lowtide
-from bench.lib.graph_file import GraphFile
 from given_orders import needs_of, plan_in_order, random_order
 from lowtide import _core
+from lowtide._base.graph_file import GraphFile
 from lowtide._compile import compile as compiling
 from step_models import LAYERS, Side, pair, pair_of, plain_step, run_both, same, small_batches
 

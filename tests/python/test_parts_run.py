@@ -24,10 +24,9 @@ from lowtide._lower.graph import assume_profiles, build_graph, profile_operators
 from lowtide._lower.lowering import Lowered, lower
 from lowtide._lower.part_cache import PartCache
 from lowtide._lower.part_calls import compact
-from lowtide._lower.part_rooflines import RAMP_NS, assume_parts
+from lowtide._lower.part_rooflines import WholeCost, assume_parts
 from lowtide._lower.profile_rows import part_profile_of, part_row_of
 from lowtide._lower.profiles import ProfileCache
-from lowtide._lower.rooflines import time_ns
 from lowtide._lower.step_parts import PartCost, Parts, counts_of, find_parts
 from lowtide._step.part_steps import PartStep
 from step_models import FULL, pair, run_both, same, small_batches
@@ -413,9 +412,10 @@ def test_small_kernels_pay_on_devices_that_are_not_here() -> None:
     axes = assume_parts(lowered, profiles, device, least_bytes=0)
     assert axes
     for index, counted in axes.items():
-        whole = time_ns(lowered.operators[index], device)
+        whole = WholeCost(lowered.operators[index], device)
+        launch = whole.scaled(device.launch_ns) - 1  # rounded up
         for cost in (cost for axis in counted for cost in axis.counts):
-            assert cost.count * cost.time_ns >= whole + (cost.count - 1) * RAMP_NS
+            assert cost.count * cost.time_ns >= whole.roofline_ns + (cost.count - 1) * launch
             assert not cost.exact
     assert isinstance(build_graph(lowered, profiles, axes=axes), _core.Graph)
 

@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lowtide
 from bench import zoo
-from bench.lib.graph_file import GraphFile
+from lowtide._base.graph_file import GraphFile
 from lowtide._capture.tape import capture_step
 from lowtide._guards.surroundings import Surroundings
 from lowtide._lower import rooflines
