@@ -289,6 +289,39 @@ class Program:
     def run_to_pause(self, look: Callable[[], None] | None = None) -> torch.Tensor:
         """Run up to the next pause; give its value. Only what is used until then must be bound."""
 
+    def add_turn(self, kept_bytes: int) -> None:
+        """The first half of a region ends here; what the second needs lies in the first `kept_bytes`."""
+
+    def claim(self) -> bool:
+        """Whether no run of this region is under way; then the caller has one."""
+
+    def unclaim(self) -> None:
+        """End a claim without a run."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a half of the region runs, or the second half is to come."""
+
+    def run_to_turn(self, look: Callable[[], None] | None = None) -> list[torch.Tensor]:
+        """Run the first half: its outputs, and if there is a second half the run's token behind them.
+
+        A run whose token is freed before the second half has run is given up.
+        """
+
+    @staticmethod
+    def claim_turned(token: torch.Tensor) -> Program | None:
+        """The program whose run a token is for, if that has turned and is not over."""
+
+    def changed_since_turn(self) -> int:
+        """The first bound or handed out buffer that the second half needs and somebody has written or moved, or -1."""
+
+    def run_from_turn(self, again: bool, look: Callable[[], None] | None = None) -> list[torch.Tensor]:
+        """Run the second half; `again`: it can run once more afterwards."""
+
+    @property
+    def bytes_put_aside(self) -> int:
+        """Bytes of ordinary memory that a run which is to run once more has put aside."""
+
     def can_go_on(self) -> bool:
         """Whether it has paused, no other step has run since, and what is bound has not moved."""
 

@@ -170,6 +170,8 @@ constexpr std::array kTable = {
     pointwise("aten::softshrink_backward"),
     pointwise("aten::zero"),
     pointwise("aten::zeros_like"),
+    // Element by element too, but drawn one after the other: there are no parts.
+    over("aten::bernoulli", kFirst),
     // Row by row or channel by channel: what is needed of a row is read before it is written.
     cut("...->...; whole dim", over("aten::_log_softmax", kFirst)),
     cut("...,...->...; whole dim", over("aten::_log_softmax_backward_data", kFirstTwo)),

@@ -295,12 +295,17 @@ Keeping::~Keeping() {
   for (void* block : blocks_) c10::free_cpu(block);
 }
 
-Replay::Replay(Arena& arena, ReplayStats* stats, std::int64_t margin)
-    : arena_(arena), stats_(stats), margin_(margin), step_(next_step.fetch_add(1)) {
+Replay::Replay(Arena& arena, std::byte* base, ReplayStats* stats, std::int64_t margin)
+    : arena_(arena),
+      base_(base),
+      around_(this_thread.replaying),
+      stats_(stats),
+      margin_(margin),
+      step_(next_step.fetch_add(1)) {
   this_thread.replaying = this;
 }
 Replay::~Replay() {
-  this_thread.replaying = nullptr;
+  this_thread.replaying = around_;
 }
 
 c10::Device Replay::device() const {
@@ -327,12 +332,12 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
       *planned_outside = true;
       return nullptr;
     }
-    std::byte* address = arena_.base() + request.offset;
+    std::byte* address = base_ + request.offset;
     departed_ = overlaps_held(address, size);
     if (!departed_ && !overlaps_escaped(address, size)) {
       const std::int64_t end = request.offset + size + margin_;
       if (end > stats_->highest_end) stats_->highest_end = end;
-      count_served(device(), ArenaKind::planned, end);
+      count_served(device(), ArenaKind::planned, base_ - arena_.base() + end);
       held_.emplace_back(address, size);
       return address;
     }

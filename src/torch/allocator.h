@@ -123,15 +123,16 @@ struct ReplayStats {
   std::int64_t unplanned_peak = 0;
 };
 
-// Replays one step on the thread that makes it. Not for two threads at once: the arena's `running` mutex sees to that.
+// Replays one step on the thread that makes it, in a stretch of the arena that the step has to itself.
 //
 // A request is served at its planned place only if it and all before it in its operator's run are of exactly the
 // planned sizes. After the first that departs from the plan, nobody knows what the others are for: a temporary could be
 // given the place of the result, where an operand still lies.
 class Replay {
  public:
-  // Of requests on the arena's device. `margin` bytes behind whatever is served belong to the plan as well.
-  Replay(Arena& arena, ReplayStats* stats, std::int64_t margin);
+  // Of requests on the arena's device, at offsets from `base`. `margin` bytes behind whatever is served belong to the
+  // plan as well.
+  Replay(Arena& arena, std::byte* base, ReplayStats* stats, std::int64_t margin);
   ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
@@ -159,6 +160,8 @@ class Replay {
   bool overlaps_held(const std::byte* begin, std::int64_t bytes) const;
 
   Arena& arena_;
+  std::byte* base_;
+  Replay* around_;  // what this thread replays otherwise
   ReplayStats* stats_;
   std::int64_t margin_;
   std::uint64_t step_;

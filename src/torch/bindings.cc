@@ -162,9 +162,8 @@ void empty_arena() {
   Arena& arena = Arena::on(cpu_device());
   const std::unique_lock running(arena.running(), std::try_to_lock);
   if (!running) return;
-  const std::int64_t keep = end_of_escaped(arena);
   arena.take_turn();
-  arena.empty_above(keep);
+  const std::int64_t keep = arena.empty_above(end_of_escaped(arena));
   arena_shrunk_to(arena.device().where(), ArenaKind::planned, keep);
 }
 
@@ -278,9 +277,9 @@ PYBIND11_MODULE(_torch, module) {
   module.attr("GUARD_MARGIN") = kGuardMargin;
 
   // A step of another thread may be running, and want the GIL, while one is dropped.
-  py::class_<Program>(module, "Program", py::release_gil_before_calling_cpp_dtor())
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program", py::release_gil_before_calling_cpp_dtor())
       .def(py::init([](const c10::Device& device, std::int64_t arena_bytes, const std::string& guard) {
-             return std::make_unique<Program>(device_at(device), arena_bytes, read_guard_level(guard));
+             return std::make_shared<Program>(device_at(device), arena_bytes, read_guard_level(guard));
            }),
            py::arg("device"), py::arg("arena_bytes"), py::arg("guard"))
       .def("add_buffer",
@@ -311,6 +310,7 @@ PYBIND11_MODULE(_torch, module) {
           py::arg("source"), py::arg("target"), py::arg("issue"), py::arg("wait"), py::arg("stores"))
       .def("add_home", &Program::add_home, py::arg("buffer"), py::arg("home"))
       .def("add_pause", &Program::add_pause)
+      .def("add_turn", &Program::add_turn, py::arg("kept_bytes"))
       .def("finish", [](Program& self, const py::list& numbers) { self.finish(read_numbers(numbers)); })
       .def(
           "bind",
@@ -336,6 +336,26 @@ PYBIND11_MODULE(_torch, module) {
              return self.run_to_pause(look_with_gil);
            }),
            py::arg("look") = py::none())
+      .def("claim", &Program::claim)
+      .def("unclaim", &Program::unclaim)
+      .def_property_readonly("is_under_way", [](const Program& self) { return self.claimed() != Program::Claim::idle; })
+      .def("run_to_turn", torch::wrap_pybind_function([](Program& self, const py::object& look) {
+             self.take_bound(/*all=*/false);
+             const std::function<void()> look_with_gil = with_gil(look);
+             const py::gil_scoped_release released;
+             return self.run_to_turn(look_with_gil);
+           }),
+           py::arg("look") = py::none())
+      .def_static("claim_turned", &Program::claim_turned, py::arg("token"))
+      .def("changed_since_turn", &Program::changed_since_turn)
+      .def("run_from_turn", torch::wrap_pybind_function([](Program& self, bool again, const py::object& look) {
+             self.take_bound(/*all=*/false);
+             const std::function<void()> look_with_gil = with_gil(look);
+             const py::gil_scoped_release released;
+             return self.run_from_turn(again, look_with_gil);
+           }),
+           py::arg("again"), py::arg("look") = py::none())
+      .def_property_readonly("bytes_put_aside", &Program::bytes_put_aside)
       .def("can_go_on", &Program::can_go_on)
       .def("abandon",
            [](Program& self) {

@@ -134,12 +134,15 @@ void MemoryGuard::add_call(Operands operands) {
   calls_.push_back(std::move(operands));
 }
 
-void MemoryGuard::begin_step() {
-  base_ = arena_.base();
+void MemoryGuard::begin_step(std::byte* base) {
+  base_ = base;
   std::fill(lines_.begin(), lines_.end(), dead_since(kBeforeTheStep));
-  for (const auto& [offset, bytes] : escaped_stretches(arena_)) {
+  for (const auto& [place, bytes] : escaped_stretches(arena_)) {
+    const std::int64_t offset = place - (base_ - arena_.base());
     const std::int64_t end = std::min(lines_of(offset + bytes), static_cast<std::int64_t>(lines_.size()));
-    for (std::int64_t line = offset / kLine; line < end; ++line) lines_[static_cast<std::size_t>(line)] = kLent;
+    for (std::int64_t line = std::max<std::int64_t>(offset, 0) / kLine; line < end; ++line) {
+      lines_[static_cast<std::size_t>(line)] = kLent;
+    }
   }
   for (std::size_t line = 0; line < lines_.size(); ++line) {
     if (is_dead(lines_[line])) poison(base_ + static_cast<std::int64_t>(line) * kLine, kLine);

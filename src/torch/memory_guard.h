@@ -74,7 +74,7 @@ class MemoryGuard {
   void add_call(Operands operands);
 
   // In this order, for each call. All of them throw MemoryFault. `apart`: what it makes lies in no other's bytes.
-  void begin_step();
+  void begin_step(std::byte* base);  // where it runs
   void before(int call, bool apart);
   void lies_at(int buffer, const void* place);  // its memory was not served where it was planned
   void after(int call);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -169,14 +170,15 @@ Program::~Program() {
   all().erase(this);
 }
 
+// Never destroyed: a token may outlive every static object.
 std::set<const Program*>& Program::all() {
-  static std::set<const Program*> programs;
-  return programs;
+  static auto* programs = new std::set<const Program*>;
+  return *programs;
 }
 
 std::mutex& Program::all_mutex() {
-  static std::mutex mutex;
-  return mutex;
+  static auto* mutex = new std::mutex;
+  return *mutex;
 }
 
 std::size_t Program::uses_of(const c10::StorageImpl* storage) {
@@ -193,8 +195,13 @@ std::size_t Program::uses_of(const c10::StorageImpl* storage) {
 void Program::close() {
   if (!open_) return;
   std::vector<Buffer> buffers;  // what they hold of the caller's goes when nothing is locked: it takes the GIL
-  const std::lock_guard running(arena_.running());
+  // A region runs under no lock, and may be dropped in the middle of anything; nobody else has it then.
+  std::unique_lock running(arena_.running(), std::defer_lock);
+  if (!at_turn_) running.lock();
   open_ = false;
+  turned_.clear();
+  aside_.clear();
+  lease_.give_back();
   next_call_ = 0;
   calls_.clear();
   values_.clear();
@@ -276,6 +283,12 @@ void Program::add_pause(int call) {
   pauses_.push_back(call);
 }
 
+void Program::add_turn(std::int64_t kept_bytes) {
+  TORCH_CHECK(!at_turn_ && !swaps_ && pauses_.empty(), "lowtide: a region turns once, and does nothing else");
+  TORCH_CHECK(!arena_.device().moves(), "lowtide: regions on ", arena_.device().where(), " are not planned");
+  at_turn_ = {static_cast<int>(calls_.size()), outputs_.size(), kept_bytes};
+}
+
 void Program::finish(std::vector<c10::IValue> numbers) {
   numbers_ = std::move(numbers);
   number_uses_.resize(numbers_.size());
@@ -291,8 +304,34 @@ void Program::finish(std::vector<c10::IValue> numbers) {
     }
   }
   if (swaps_) swaps_->finish(calls_.size());
+  if (at_turn_) note_last_uses();
   note_use_counts();
   finished_ = true;
+}
+
+// Where a region needs its bound and made buffers for the last time: it holds nothing of the caller's for longer.
+void Program::note_last_uses() {
+  const auto use = [&](int value, std::size_t call) {
+    int& last = at_index(buffers_, at_index(windows_, value).buffer).last_use;
+    last = std::max(last, static_cast<int>(call));
+  };
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    std::vector<int> used;
+    for (const Argument& argument : calls_[c].spec.arguments) collect_values(argument, &used);
+    for (const int value : used) use(value, c);
+    for (const int value : calls_[c].spec.results) {
+      if (value >= 0) use(value, c);
+    }
+  }
+  for (std::size_t o = at_turn_->outputs; o < outputs_.size(); ++o) use(outputs_[o], calls_.size());
+  uses_end_.resize(calls_.size());
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const Buffer& buffer = buffers_[b];
+    const bool second = buffer.last_use >= at_turn_->call && buffer.last_use < static_cast<int>(calls_.size());
+    if (second && buffer.kind != BufferKind::planned) {
+      uses_end_[static_cast<std::size_t>(buffer.last_use)].push_back(static_cast<int>(b));
+    }
+  }
 }
 
 // Where a buffer's values look when nothing else is bound: its place in the arena, or nowhere.
@@ -303,12 +342,26 @@ c10::Storage Program::home_storage(const Buffer& buffer) const {
                       /*resizable=*/false);
 }
 
-// The arena may have moved since the last run.
-void Program::follow_arena() {
-  if (home_ == arena_.base()) return;
-  home_ = arena_.base();
+// Where nobody else is; a step that has paused goes on where it was.
+void Program::take_lease() {
+  if (lease_) return;
+  if (next_call_ > 0) {
+    lease_ = Lease(arena_, home_, arena_bytes_);
+    return;
+  }
+  lease_ = Lease(arena_, arena_bytes_);
+  lie_at(lease_ ? lease_.base() : arena_.base());
+}
+
+// Planned values look at another place than in the last run; those that were served elsewhere stay there.
+void Program::lie_at(std::byte* base) {
+  if (home_ == base) return;
+  home_ = base;
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    if (buffers_[b].kind == BufferKind::planned) point_at(static_cast<int>(b), home_storage(buffers_[b]), 0);
+    const Buffer& buffer = buffers_[b];
+    if (buffer.kind == BufferKind::planned && !buffer.elsewhere) {
+      point_at(static_cast<int>(b), home_storage(buffer), 0);
+    }
   }
 }
 
@@ -501,6 +554,7 @@ void Program::set_numbers(const std::vector<c10::IValue>& numbers) {
 // ------------------------------------------------------------------------------------------------------------
 
 std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
+  TORCH_CHECK(!at_turn_, "lowtide: a region runs in halves");
   const std::lock_guard running(arena_.running());
   run_until(static_cast<int>(calls_.size()), look);
   std::vector<at::Tensor> results;
@@ -516,6 +570,7 @@ at::Tensor Program::run_to_pause(const std::function<void()>& look) {
   const auto pause = std::lower_bound(pauses_.begin(), pauses_.end(), next_call_);
   TORCH_CHECK(pause != pauses_.end(), "lowtide: this step has no other pause");
   run_until(*pause + 1, look);
+  lease_.give_back();
   return given(at_index(calls_, *pause).spec.results.front());
 }
 
@@ -533,7 +588,211 @@ void Program::abandon() {
   let_go(next_call_);
 }
 
-// From the first call, or from where the run has paused, up to `end`. Wants the arena's `running`.
+// -- in halves
+// ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Token {
+  std::shared_ptr<Program> program;
+  std::uint64_t run;
+  void (*give_up)(Program&, std::uint64_t);
+};
+
+void free_token(void* context) {
+  const std::unique_ptr<Token> token(static_cast<Token*>(context));
+  token->give_up(*token->program, token->run);
+}
+
+}  // namespace
+
+bool Program::claim() {
+  const std::lock_guard lock(claim_mutex_);
+  if (claim_ != Claim::idle) return false;
+  claim_ = Claim::claimed;
+  ++run_;
+  return true;
+}
+
+void Program::unclaim() {
+  unclaim_as(next_call_ > 0 ? Claim::turned : Claim::idle);
+}
+
+Program::Claim Program::claimed() const {
+  const std::lock_guard lock(claim_mutex_);
+  return claim_;
+}
+
+void Program::unclaim_as(Claim state) {
+  const std::lock_guard lock(claim_mutex_);
+  claim_ = state;
+}
+
+std::vector<at::Tensor> Program::run_to_turn(const std::function<void()>& look) {
+  TORCH_CHECK(at_turn_, "lowtide: this program has no halves");
+  try {
+    run_until(at_turn_->call, look);
+  } catch (...) {
+    unclaim_as(Claim::idle);
+    throw;
+  }
+  std::vector<at::Tensor> results;
+  results.reserve(at_turn_->outputs);
+  for (std::size_t o = 0; o < at_turn_->outputs; ++o) {
+    results.push_back(given(outputs_[o]));
+    Buffer& owner = at_index(buffers_, at_index(windows_, outputs_[o]).buffer);
+    c10::TensorImpl& impl = *results.back().unsafeGetTensorImpl();
+    if (owner.kind != BufferKind::made || owner.last_use < at_turn_->call || impl.is_inference()) continue;
+    owner.handed =
+        at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
+  }
+  if (at_turn_->call == static_cast<int>(calls_.size()) && at_turn_->outputs == outputs_.size()) {  // no second half
+    let_go(next_call_);
+    unclaim_as(Claim::idle);
+    return results;
+  }
+  let_go_at_turn();
+  results.push_back(make_token());
+  unclaim_as(Claim::turned);
+  return results;
+}
+
+// Nothing that the second half does not need is held from here on.
+void Program::let_go_at_turn() {
+  keeps_turn_ = false;
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    Buffer& owner = buffers_[b];
+    if (owner.first_write < at_turn_->call && owner.bound.defined() && !owner.bound.is_inference()) {
+      owner.bound.unsafeGetTensorImpl()->bump_version();
+    }
+    if (owner.kind != BufferKind::planned && owner.last_use < at_turn_->call) let_go_of(static_cast<int>(b));
+    const at::Tensor& seen = owner.handed.defined() ? owner.handed : owner.bound;
+    owner.at_turn = seen.defined();
+    if (seen.defined() && !seen.is_inference()) owner.version = static_cast<std::uint32_t>(seen._version());
+  }
+  if (!guard_) lease_.resize(at_turn_->kept_bytes);
+}
+
+void Program::let_go_of(int buffer) {
+  Buffer& owner = at_index(buffers_, buffer);
+  if (owner.elsewhere || owner.bound.defined()) point_at(buffer, home_storage(owner), 0);
+  owner.elsewhere = false;
+  owner.bound = at::Tensor();
+  owner.handed = at::Tensor();
+}
+
+at::Tensor Program::make_token() {
+  auto token = std::make_unique<Token>();
+  token->program = shared_from_this();
+  token->run = run_;
+  token->give_up = [](Program& program, std::uint64_t run) { program.give_up(run); };
+  void* context = token.release();
+  c10::DataPtr pointer(context, context, &free_token, c10::Device(c10::kCPU));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, std::move(pointer), nullptr, /*resizable=*/false);
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(at::kByte));
+  made.unsafeGetTensorImpl()->set_sizes_contiguous({0, 0});  // as no tensor of PyTorch's graphs has in its place
+  return made;
+}
+
+std::shared_ptr<Program> Program::claim_turned(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const c10::DataPtr& pointer = tensor.storage().data_ptr();
+  if (pointer.get_deleter() != &free_token) return nullptr;
+  const auto* token = static_cast<const Token*>(pointer.get_context());
+  const std::lock_guard lock(token->program->claim_mutex_);
+  if (token->program->claim_ != Claim::turned || token->program->run_ != token->run) return nullptr;
+  token->program->claim_ = Claim::claimed;
+  return token->program;
+}
+
+// Nobody has a use for the second half of a run any more.
+void Program::give_up(std::uint64_t run) {
+  {
+    const std::lock_guard lock(claim_mutex_);
+    if (claim_ != Claim::turned || run_ != run) return;
+    claim_ = Claim::claimed;
+  }
+  let_go(next_call_);
+  unclaim_as(Claim::idle);
+}
+
+int Program::changed_since_turn() const {
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const Buffer& owner = buffers_[b];
+    if (owner.last_use < at_turn_->call || !owner.at_turn) continue;
+    const at::Tensor& seen = owner.handed.defined() ? owner.handed : owner.bound;
+    const bool written = seen.defined() && !seen.is_inference() && seen._version() != owner.version;
+    if (written || has_moved(owner)) return static_cast<int>(b);
+  }
+  return -1;
+}
+
+std::vector<at::Tensor> Program::run_from_turn(bool again, const std::function<void()>& look) {
+  try {
+    TORCH_CHECK(!guard_ || !again, "lowtide: a guarded region is backward once");
+    come_back();
+    again ? put_aside() : aside_.clear();
+    run_until(static_cast<int>(calls_.size()), look);
+  } catch (...) {
+    unclaim_as(Claim::idle);
+    throw;
+  }
+  std::vector<at::Tensor> results;
+  for (std::size_t o = at_turn_->outputs; o < outputs_.size(); ++o) results.push_back(given(outputs_[o]));
+  if (!again) {
+    let_go(next_call_);
+    unclaim_as(Claim::idle);
+    return results;
+  }
+  next_call_ = at_turn_->call;
+  for (AtTurn& was : turned_) {
+    point_at(was.buffer, was.storage, was.first_byte);
+    Buffer& owner = at_index(buffers_, was.buffer);
+    owner.elsewhere = was.elsewhere;
+    if (!owner.at_turn) owner.bound = at::Tensor();  // another tangent comes next time
+  }
+  lease_.give_back();
+  unclaim_as(Claim::turned);
+  return results;
+}
+
+// The whole of its place again: where it was, or somewhere else with what the first half has left there.
+void Program::come_back() {
+  if (lease_ && lease_.resize(arena_bytes_)) return;
+  Lease there(arena_, arena_bytes_);
+  if (!there) return;
+  const void* left = aside_ ? aside_.get() : home_;
+  if (at_turn_->kept_bytes > 0) std::memcpy(there.base(), left, static_cast<std::size_t>(at_turn_->kept_bytes));
+  lie_at(there.base());
+  lease_ = std::move(there);
+}
+
+// What lies in the arena, and where values look, for a second half that runs once more.
+void Program::put_aside() {
+  turned_.clear();
+  for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    const Buffer& buffer = buffers_[b];
+    if (buffer.kind == BufferKind::planned && !buffer.elsewhere) continue;
+    turned_.push_back({static_cast<int>(b), buffer.storage, buffer.first_byte, buffer.elsewhere});
+  }
+  const auto bytes = static_cast<std::size_t>(at_turn_->kept_bytes);
+  if (!aside_) aside_ = c10::GetAllocator(arena_.device().where().type())->allocate(bytes);
+  aside_bytes_ = at_turn_->kept_bytes;
+  if (bytes > 0) std::memcpy(aside_.get(), home_, bytes);
+  keeps_turn_ = true;
+}
+
+// The caller's memory, behind the last call of a second half that uses it.
+void Program::let_go_after(int index) {
+  if (keeps_turn_) return;
+  for (const int buffer : at_index(uses_end_, index)) {
+    if (at_index(buffers_, buffer).first_write == kNeverWritten) let_go_of(buffer);
+  }
+}
+
+// From the first call, or from where the run has paused or turned, up to `end`. Wants the arena's `running`, but for a
+// region.
 void Program::run_until(int end, const std::function<void()>& look) {
   TORCH_CHECK(open_ && finished_, "lowtide: this step was closed");
   Lookout lookout(look);
@@ -544,7 +803,6 @@ void Program::run_until(int end, const std::function<void()>& look) {
   const bool begins = next_call_ == 0;
   Swaps::refuse_while_stuck();
   if (begins) {
-    follow_arena();
     turn_ = arena_.take_turn();
     stats_ = ReplayStats{};
     escapes_.clear();
@@ -554,9 +812,12 @@ void Program::run_until(int end, const std::function<void()>& look) {
     memory_fault_.reset();
     rebind_moved();
   }
-  TORCH_CHECK(turn_ == arena_.turn(), "lowtide: another step has run while this one was paused");
+  const bool was_paused = !begins && !at_turn_;
+  TORCH_CHECK(!was_paused || turn_ == arena_.turn(), "lowtide: another step has run while this one was paused");
+  take_lease();
+  if (begins) turn_ = arena_.turn();
   const DeviceStep on_device(arena_.device());
-  Replay replay(arena_, &stats_, guard_ ? kGuardMargin : 0);
+  Replay replay(arena_, home_, &stats_, guard_ ? kGuardMargin : 0);
   torch::jit::Stack stack;
   int index = next_call_;
   Places places(*this);
@@ -574,13 +835,14 @@ void Program::run_until(int end, const std::function<void()>& look) {
     replay.end_op();
   };
   try {
-    if (guard_ && begins) guard_->begin_step();
+    if (guard_ && begins) guard_->begin_step(home_);
     if (swaps_ && begins) swaps_->begin_step();
     for (; index < end; ++index) {
       lookout.between_calls();
       if (swaps_) swaps_->before(index, places);
       if (!times_.running()) {
         execute(index, replay, stack);
+        if (at_turn_ && !begins) let_go_after(index);
         continue;
       }
       times_.begin_call();
@@ -781,16 +1043,22 @@ void Program::renew(int buffer) {
 // the program.
 void Program::let_go(int end) {
   next_call_ = 0;
+  turned_.clear();
+  aside_.clear();
+  aside_bytes_ = 0;
+  keeps_turn_ = false;
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     Buffer& owner = buffers_[b];
     const bool transient = owner.kind == BufferKind::bound && owner.transient;
     if (owner.elsewhere || transient) point_at(static_cast<int>(b), home_storage(owner), 0);
     owner.elsewhere = false;
+    owner.handed = at::Tensor();
     if (owner.first_write < end && owner.bound.defined() && !owner.bound.is_inference()) {
       owner.bound.unsafeGetTensorImpl()->bump_version();  // autograd outside must notice what was written
     }
     owner.bound = at::Tensor();
   }
+  lease_.give_back();
 }
 
 }  // namespace lowtide::torch_runtime

@@ -31,6 +31,16 @@
 //
 // While it is paused the program does not have the arena to itself. If another one has run there, or a tensor that was
 // bound has moved, it cannot go on. It then has to be abandoned, like one that the caller has no more use for.
+//
+// A program of a region has two halves, for a forward and a backward pass. In between it keeps the bytes of the arena
+// in which something lies that the second half needs, and whoever runs meanwhile runs elsewhere:
+//
+//   claim    run_to_turn                     run_from_turn
+//            |--- calls --- turn             turn --- calls ---|
+//                            |  outputs,      ^  bound:        |
+//                            |  a token       |  tangents      outputs
+//
+// The token is a tensor without bytes. When it is freed, and the second half has not run, the run is given up.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -73,7 +83,7 @@ struct Escape {
   std::int64_t bytes;
 };
 
-class Program {
+class Program : public std::enable_shared_from_this<Program> {
  public:
   Program(Device& device, std::int64_t arena_bytes, GuardLevel guard);
   ~Program();
@@ -125,6 +135,9 @@ class Program {
   // The run can pause behind this call, whose first result must be one that is made for the caller.
   void add_pause(int call);
 
+  // The first half ends with the calls and outputs so far. What the second needs lies in the first `kept_bytes`.
+  void add_turn(std::int64_t kept_bytes);
+
   // After the last call: `numbers` are the first step's.
   void finish(std::vector<c10::IValue> numbers);
 
@@ -163,6 +176,32 @@ class Program {
 
   // Lets go of a run that has paused. What it has written of the caller's stays written.
   void abandon();
+
+  // Of a region: nobody has a run of it under way, or somebody runs a half of it, or the second half is to come.
+  enum class Claim { idle, claimed, turned };
+  Claim claimed() const;
+
+  // Whether it was idle; then the caller has a run of it, until that is over.
+  bool claim();
+
+  // Ends a claim without a run.
+  void unclaim();
+
+  // The first half, or all if there is no second one: its outputs, and with a second half the run's token behind them.
+  std::vector<at::Tensor> run_to_turn(const std::function<void()>& look);
+
+  // The program whose run a token is for, if that has turned and is not over: it is claimed again.
+  static std::shared_ptr<Program> claim_turned(const at::Tensor& token);
+
+  // The first bound or handed out buffer that the second half needs, and that somebody has written or moved since the
+  // turn, or -1.
+  int changed_since_turn() const;
+
+  // The second half, on this thread. `again`: it can run once more afterwards.
+  std::vector<at::Tensor> run_from_turn(bool again, const std::function<void()>& look);
+
+  // Bytes of ordinary memory that a run which is to run once more has put aside.
+  std::int64_t bytes_put_aside() const { return aside_bytes_; }
 
   // From now on, until enough runs have gone as planned: takes the time of each call. Not with a memory guard, which
   // takes time itself.
@@ -206,6 +245,10 @@ class Program {
     bool elsewhere = false;           // planned, but the last request for it was served by ordinary allocation
     int first_write = kNeverWritten;  // the first call that writes it
     bool written_later = false;
+    int last_use = -1;             // the last call that uses it, or the number of calls if it is given after them
+    bool at_turn = false;          // the second half needs what was bound or handed out by then
+    std::uint32_t version = 0;     // of what was bound or handed out, at the turn
+    at::Tensor handed = {};        // what the first half has handed out of it, as far as its version goes
     std::int64_t first_byte = 0;   // of what its values look at: offsets of windows count from there
     std::int64_t reach_begin = 0;  // of all its values, in bytes from there
     std::int64_t reach_end = 0;
@@ -230,8 +273,25 @@ class Program {
     int argument;
   };
 
+  // Where the values of a buffer looked at the turn.
+  struct AtTurn {
+    int buffer;
+    c10::Storage storage;
+    std::int64_t first_byte;
+    bool elsewhere;
+  };
   c10::Storage home_storage(const Buffer& buffer) const;
-  void follow_arena();
+  void take_lease();
+  void lie_at(std::byte* base);
+  void come_back();
+  void put_aside();
+  void note_last_uses();
+  void let_go_at_turn();
+  void let_go_after(int index);
+  void let_go_of(int buffer);
+  at::Tensor make_token();
+  void give_up(std::uint64_t run);
+  void unclaim_as(Claim state);
   at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
   std::int64_t offset_in_storage(const Window& window) const;
   void point_at(int buffer, c10::Storage storage, std::int64_t first_byte);
@@ -264,7 +324,8 @@ class Program {
   friend class Places;
 
   Arena& arena_;
-  std::byte* home_ = nullptr;  // the arena's base that planned values look at
+  Lease lease_;                // while it runs, or a second half is to come
+  std::byte* home_ = nullptr;  // the place of the arena that planned values look at
   std::int64_t arena_bytes_;
   std::optional<MemoryGuard> guard_;
   bool open_ = true;
@@ -283,6 +344,21 @@ class Program {
   CallTimes times_;
   Overlaps overlaps_;
   std::optional<Swaps> swaps_;
+
+  struct Turn {
+    int call;  // the first of the second half
+    std::size_t outputs;
+    std::int64_t kept_bytes;
+  };
+  std::optional<Turn> at_turn_;
+  std::vector<std::vector<int>> uses_end_;  // by call of a region: bound and made buffers with their last use there
+  mutable std::mutex claim_mutex_;
+  Claim claim_ = Claim::idle;
+  std::uint64_t run_ = 0;       // counts the runs of a region
+  bool keeps_turn_ = false;     // the second half is to run once more
+  std::vector<AtTurn> turned_;  // then
+  c10::DataPtr aside_;          // and what lay in the arena
+  std::int64_t aside_bytes_ = 0;
 
   int next_call_ = 0;       // where a run that has paused goes on; 0 if there is none
   std::uint64_t turn_ = 0;  // of the arena, which it then had

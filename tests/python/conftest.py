@@ -13,6 +13,8 @@ import torch
 
 from lowtide._live import audits
 
+_AUDITED = {"test_edge_cases", "test_random_effects", "test_training"}
+
 # A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -26,7 +28,13 @@ def one_thread():
 
 
 @pytest.fixture(autouse=True)
-def no_audit_by_the_clock(request, monkeypatch):
-    """Which calls are audited because of the time depends on the machine. Second runs are audited everywhere."""
-    if request.module.__name__ != "test_live_audits":
+def audits_where_they_are_tested(request, monkeypatch):
+    """A second capture takes as long as the first: steps of live Python and of whole models are audited.
+
+    With LOWTIDE_FULL=1 all are. Which calls are audited because of the time depends on the machine: only in one module.
+    """
+    module = request.module.__name__
+    if not (os.environ.get("LOWTIDE_FULL") or module.startswith("test_live") or module in _AUDITED):
+        monkeypatch.setenv("LOWTIDE_AUDIT", "off")
+    if module != "test_live_audits":
         monkeypatch.setattr(audits, "_SHARE", 1e-9)

@@ -120,3 +120,27 @@ def test_backward_operators_are_from_the_line_of_their_forward():
     assert lines["aten._log_softmax_backward_data.default"] == lines["aten._log_softmax.default"] == (5, "")
     products = [op for op in range(graph.num_ops) if graph.op_name(op) == "aten.mm.default"]
     assert [graph.op_module(op) for op in products] == ["1", "1", "0"]
+
+
+def test_gradients_of_a_loss_do_not_wait_for_it():
+    """They begin with ones of its form: in another order, the backward pass could come first."""
+    w = torch.nn.Parameter(torch.randn(3, 4))
+    model = torch.nn.ParameterList([w])
+
+    def step(x):
+        loss = (x * w).sum()
+        loss.backward()
+        like = torch.zeros_like(w.T)  # lies as what it is like, not as a new tensor
+        return loss, like
+
+    graph = lowtide.capture(step, model=model, example=(torch.randn(3, 4),))
+    names = [graph.op_name(op) for op in range(graph.num_ops)]
+    assert names.count("aten.full.default") == 1 and "aten.ones_like.default" not in names
+    assert "aten.zeros_like.default" in names
+    planned = lowtide.compile(step, model=model, on_unsupported="raise")
+    x = torch.randn(3, 4)
+    for _ in range(2):
+        w.grad = None
+        loss, like = planned(x)
+        assert torch.equal(w.grad, x) and torch.equal(loss, (x * w).sum()) and like.stride() == w.T.stride()
+    planned.close()

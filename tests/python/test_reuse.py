@@ -114,6 +114,10 @@ CASES: dict[str, list[Case]] = {
     **{name: [two(getattr(aten, name))] for name in ELEMENTWISE_OF_TWO.split()},
     "addcdiv": [Case(aten.addcdiv, (0, 1, 2), lambda x: [x, another(x), x.abs() + 1])],
     "addcmul": [Case(aten.addcmul, (0, 1, 2), lambda x: [x, another(x), x.abs() + 1])],
+    "bernoulli": [
+        Case(lambda x: aten.bernoulli(x, 0.3)),
+        Case(lambda x: aten.bernoulli(x), operands=lambda x: [x.sigmoid()]),
+    ],
     "clamp": [Case(lambda x: aten.clamp(x, -0.5, 0.5))],
     "clamp_max": [Case(lambda x: aten.clamp_max(x, 0.1))],
     "clamp_min": [Case(lambda x: aten.clamp_min(x, 0.1))],
@@ -181,8 +185,10 @@ def run_over(function: Callable[..., Tensor], pieces: Sequence[Piece]) -> list[R
         return [copy.deepcopy(piece.operands) for piece in pieces]
 
     with torch.no_grad():
+        torch.manual_seed(0)
         expected = step(given())
         planned = lowtide.compile(step, model=torch.nn.Identity(), on_unsupported="raise")
+        torch.manual_seed(0)
         found = planned(given())
         graph, plan = planned.graph, planned.plan
         planned.close()

@@ -1,13 +1,18 @@
-"""An operator at which a step can pause, for a value that Python needs before it can say how the step goes on.
+"""Operators of Lowtide's own at which the run of a program can stop.
 
-It gives a copy of the value. The memory that the step writes and leaves behind is read too, for the order alone: writes
-that come before the pause are done then, and those that come after it are not.
+At a pause, Python needs a value before it can say how the step goes on: it gives a copy of the value. The memory that
+the step writes and leaves behind is read too, for the order alone: writes that come before the pause are done then, and
+those that come after it are not.
+
+At its turn, a region has been forward and is not yet backward. It does nothing; for the order it reads what the forward
+pass leaves behind, and writes the tangents.
 """
 
 from __future__ import annotations
 
 import torch
 
-from .. import _torch  # noqa: F401  # has the operator
+from .. import _torch  # noqa: F401  # has the operators
 
 PAUSE = torch.ops.lowtide.pause.default
+TURN = torch.ops.lowtide.turn.default

@@ -98,6 +98,8 @@ class Bystanders:
                     holder.add(item) if isinstance(holder, set) else holder.append(item)
 
 
+# Annotations and what imports leave at every module: their attributes are Python's own.
+_OF_THE_LANGUAGE = frozenset({"typing", "typing_extensions", "_frozen_importlib", "_frozen_importlib_external"})
 _NOTED: dict[type, Callable[[Bystanders, Any, str], None]] = {}
 _NOT_NOTED: set[type] = set()
 
@@ -112,6 +114,8 @@ def _how_to_note(kind: type[Any]) -> Callable[[Bystanders, Any, str], None] | No
     if issubclass(kind, type):
         return Bystanders._note_class
     if issubclass(kind, (types.ModuleType, types.FunctionType)):
+        return None
+    if kind.__module__ in _OF_THE_LANGUAGE:
         return None
     if kind.__dictoffset__ or issubclass(kind, (threading.local, weakref.WeakKeyDictionary)):
         return Bystanders._note_attributes

@@ -370,8 +370,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwrefs = {key: self._refs(arg) for key, arg in kwargs.items()}
         if self.random is not None and may_draw(func):
             self.random.draw()
-        # PyTorch's cache forgets where two results are one tensor.
-        with disable_fake_tensor_cache(self.fake_mode) if len(func._schema.returns) > 1 else nullcontext():
+        with nullcontext() if _results_are_apart(func) else disable_fake_tensor_cache(self.fake_mode):
             out = func(*args, **kwargs)
         if layouts.knows(func):
             out = self._laid_out(out, layouts.of(func, positional(func, refs, kwrefs)))
@@ -443,6 +442,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # Its node has the last number that was given out; calls that follow without a node have the same.
             self._forward_where.setdefault(torch.autograd._get_sequence_nr() - 1, where)
         return where
+
+
+def _results_are_apart(func: torch._ops.OpOverload) -> bool:
+    """Whether no two results are one tensor, which PyTorch's cache of fake results would forget.
+
+    What can be made part by part has memory of its own. Without the cache a norm takes 10 ms to capture.
+    """
+    return len(func._schema.returns) < 2 or bool(_core.op_row(func._schema.name).axes)
 
 
 def _is_of_autograd() -> bool:

@@ -11,7 +11,7 @@ import torch
 from .. import _core
 from .._base.devices import CPU
 from .._base.interrupts import signals_held
-from .._base.pause import PAUSE
+from .._base.pause import PAUSE, TURN
 from .._base.random_states import read_random_states, set_random_states
 from .._capture.layouts import layouts
 from .._capture.recorder import QUANTIZED, Ref, is_pure
@@ -120,9 +120,9 @@ def assume_profiles(lowered: Lowered) -> list[OpProfile]:
 def can_run_alone(operator: Operator) -> bool:
     """Whether it may run on scratch tensors.
 
-    Not the user's own rule, nor a check that scratch values would fail, nor a pause, which has all that lasts.
+    Not the user's own rule, nor a check that scratch values would fail, nor a pause or turn, which has all that lasts.
     """
-    return not (is_effect(operator) or operator.target in (OPAQUE_UPDATE, PAUSE))
+    return not (is_effect(operator) or operator.target in (OPAQUE_UPDATE, PAUSE, TURN))
 
 
 def _assumed(operator: Operator) -> OpProfile:

@@ -28,6 +28,9 @@ from .._optimizer.twin import NotExpressible, TwinRun
 from ..errors import CaptureError
 
 CLONE = torch.ops.aten.clone.default
+FULL = torch.ops.aten.full.default
+# What these make depends on nothing but the form of what they are given, with this in every element.
+_FILLED_LIKE = {torch.ops.aten.ones_like.default: 1, torch.ops.aten.zeros_like.default: 0}
 DETACH = torch.ops.aten.detach.default
 
 
@@ -94,6 +97,7 @@ class Lowered:
     late_gradients: list[tuple[int, str]] = field(default_factory=list)  # optimizer, parameter: for an eager update
     kept: set[int] = field(default_factory=set)  # buffers whose content is never to be made again
     outputs: list[Ref] = field(default_factory=list)  # result leaves, gradients, module buffers, state, late gradients
+    outputs_at_turn: int = 0  # of these, the first: a region hands them out between its two passes
     device: torch.device = CPU  # where planned buffers lie
 
     def lies_on_cpu(self, buffer: int) -> None:
@@ -269,22 +273,27 @@ class _Lowering:
         if target is LIFT and isinstance(call.args[0], torch.Tensor):
             arguments: list[Any] = positional(CLONE, (self._constant(call.args[0]),), {})
             target = CLONE
+        elif target in _FILLED_LIKE and (made := call.results[0]) is not None and _is_contiguous(made):
+            # Whoever waits for the content of what it is like, waits for nothing: gradients of a loss begin with this.
+            form = {"dtype": made.dtype, "device": made.device}
+            arguments = positional(FULL, (list(made.sizes), _FILLED_LIKE[target]), form)
+            target = FULL
         else:
             arguments = [translate(item) for item in positional(target, call.args, call.kwargs)]
         results = [None if ref is None else window(ref) for ref in call.results]
         writes = written_buffers(target, arguments)
-        made: list[bool] = []
+        is_made: list[bool] = []
         for ref in results:
-            made.append(ref is not None and ref.buffer not in self.known)
+            is_made.append(ref is not None and ref.buffer not in self.known)
             if ref is not None and ref.buffer not in self.known:
                 self.known.add(ref.buffer)
                 buffer = self.lowered.buffers[ref.buffer]
                 buffer.name = f"{target} of {where.module}" if where.module else str(target)
-        shows = any(ref is not None for ref in results) and not any(made)
+        shows = any(ref is not None for ref in results) and not any(is_made)
         if shows and (not writes or torch.Tag.inplace_view in target.tags):
             return  # a view: it only says which window
         self.lowered.operators.append(
-            Operator(target, arguments, results, made, writes, where, call.grad_mode, call.backward, call.region)
+            Operator(target, arguments, results, is_made, writes, where, call.grad_mode, call.backward, call.region)
         )
 
     def _constant(self, tensor: torch.Tensor) -> Ref:
@@ -530,6 +539,16 @@ def _is_dense(ref: Ref) -> bool:
     """Whether its elements lie side by side, in any order, each once."""
     end = 1
     for stride, size in sorted(zip(ref.strides, ref.sizes, strict=True)):
+        if size != 1 and stride != end:
+            return False
+        end *= size
+    return True
+
+
+def _is_contiguous(ref: Ref) -> bool:
+    """Whether its elements lie as a new tensor's would."""
+    end = 1
+    for stride, size in zip(reversed(ref.strides), reversed(ref.sizes), strict=True):
         if size != 1 and stride != end:
             return False
         end *= size

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from .. import _core, _torch
 from .._base.devices import alignment_on
-from .._base.pause import PAUSE
+from .._base.pause import PAUSE, TURN
 from .._base.schemas import DEFAULT
 from .._capture.recorder import Ref
 from .._lower.lowering import CLONE, Buffer, Lowered, Operator, is_random, optional_updates, reuses
@@ -58,11 +59,16 @@ def assemble(
         expected = alignment_on(lowered.device)
         raise InvalidPlanError(f"the plan is aligned to {plan.alignment_bytes} bytes, not to {expected}")
     assembly = _Assembly(lowered, profiles, plan, guard, swap, parts)
+    given = iter(lowered.outputs)
     for step, index in enumerate(plan.order):
         assembly.add_step(step, index)
         if lowered.operators[index].target is PAUSE:
             assembly.runtime.add_pause(step)
-    for ref in lowered.outputs:
+        elif lowered.operators[index].target is TURN:
+            for ref in islice(given, lowered.outputs_at_turn):
+                assembly.runtime.add_output(assembly.value(ref.buffer, ref))
+            assembly.runtime.add_turn(assembly.kept_bytes(step))
+    for ref in given:
         assembly.runtime.add_output(assembly.value(ref.buffer, ref))
     assembly.runtime.finish(list(numbers))
     return Program(assembly.runtime, plan.order, assembly.buffers, assembly.part_signatures)
@@ -150,7 +156,8 @@ class _Assembly:
             outside = [(self.lowered.buffers[self.buffers[b]].nbytes, -1) for b in opens if self.kinds[b] == "made"]
             requests = [*outside, *part.requests(block_of, self.offsets, self.workspaces[step])]
             workspace, delivers = part.workspace, part.call.delivers()
-        written = [block_of[buffer] for buffer in operator.writes]
+        # The turn stands for whoever makes the tangents: it is not the program that writes them.
+        written = [block_of[buffer] for buffer in operator.writes if operator.target is not TURN]
         self.runtime.add_call(
             operator.target._schema.name,
             operator.target._schema.overload_name,
@@ -199,6 +206,12 @@ class _Assembly:
             else:
                 requests.append((request.bytes, -1))
         return requests
+
+    def kept_bytes(self, step: int) -> int:
+        """The end of what lies in the arena behind a step."""
+        lives = zip(self.plan.begins(), self.plan.ends(), strict=True)
+        left = [b for b, (begin, end) in enumerate(lives) if self.kinds[b] == "planned" and begin <= step < end - 1]
+        return max((self.offsets[b] + self.lowered.buffers[self.buffers[b]].nbytes for b in left), default=0)
 
     def _opened(self, results: Iterable[int], operator: Operator, block_of: dict[int, int]) -> list[int]:
         """The blocks that a part is the first to deliver to."""

@@ -1,0 +1,1 @@
+"""`torch.compile(backend="lowtide")`: the planner behind PyTorch's own compiler."""

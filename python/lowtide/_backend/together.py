@@ -1,0 +1,209 @@
+"""The regions of one call of `torch.compile`: they share a memory budget.
+
+A budget in bytes is for what all regions have at once beside what is the caller's: their places in the arena, outputs
+and gradients. Between its passes a region has what its backward pass needs, while others run:
+
+    bytes  |            [ C forward and backward ]
+           |        [ B ........................ B ]
+           |   [ A .................................. A ]
+           +-------------------------------------------> time
+
+Which regions there are, and which are open when another begins, is only seen when they run. A region is planned with
+what those that are open leave of the budget. Where that is too little, all of them get a share as large as their need
+in eager, from their next forward pass on, and what is exceeded until then is said. A budget that is a share is one of
+each region by itself.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .. import _core
+from .._base.sources import warn_user
+from .._compile.memory_budget import SCALAR_BYTES
+from ..errors import InfeasibleError, add_note
+from .options import Options
+from .sized import Plan, Planned, SizedRegion
+
+if TYPE_CHECKING:
+    from .._step.program import Program
+    from .region import Region
+
+_MORE = 1.25  # as much more a region is given, again and again, that cannot do with what is left
+_FIRST = 8  # the first that is tried is a share of its need in eager
+_MOST_TRIES = 7  # at sharing out
+
+
+class Together:
+    """The regions of one call of `torch.compile`, and what each of them may have."""
+
+    def __init__(self, options: Options, given: object = None) -> None:
+        """`given` is what `torch.compile` was given: graphs with the same object are one call's."""
+        self.options = options
+        self.given = given
+        self.regions: weakref.WeakSet[Region] = weakref.WeakSet()
+        self._crowd: Counter[SizedRegion] = Counter()  # regions that together had more than the budget
+        self._allotted: weakref.WeakKeyDictionary[SizedRegion, int] = weakref.WeakKeyDictionary()
+        self._excess = SCALAR_BYTES  # the most that was said
+        self._learnt_above = False
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """Whether there is a budget that all regions share."""
+        return isinstance(self.options.memory_budget, int)
+
+    def budget_of(self, sized: SizedRegion) -> int | None:
+        """What a region may have, as far as is known."""
+        budget = self.options.memory_budget
+        if isinstance(budget, float):
+            return int(budget * sized.eager_bytes)
+        return budget if budget is None else min(budget, self._allotted.get(sized, budget))
+
+    def _open(self) -> Iterator[tuple[SizedRegion, Planned, Program]]:
+        for region in list(self.regions):
+            for sized in region.sizes():
+                for planned, program in sized.runs():
+                    yield sized, planned, program
+
+    def ready(self, sized: SizedRegion, plan: Plan) -> Planned:
+        """The plan for a forward pass that begins now. `plan` gives one within so many bytes.
+
+        Raises `InfeasibleError`.
+        """
+        opened = list(self._open()) if self.is_of_bytes else []
+        if self._crowd and not opened:
+            crowd = self._crowd
+            if self.options.on_unsupported == "eager":  # then it is tried once
+                self._crowd = Counter()
+            self._share_out(crowd, plan)
+            self._crowd = Counter()
+        budget = self.budget_of(sized)
+        if sized.planned is not None and sized.planned.budget == budget:
+            return sized.planned
+        held = sum(planned.held_by(program) for _, planned, program in opened)
+        if budget is None or sized in self._allotted or not held:
+            return sized.use(self._plan(sized, budget, plan))
+        # The first time in the middle of others: within what they leave, or as little as can be until all are known.
+        return sized.use(self._smallest(sized, max(0, budget - held), plan))
+
+    def _smallest(self, sized: SizedRegion, budget: int, plan: Plan) -> Planned:
+        """A plan within the budget, or within little more than it can do with."""
+        budget = max(budget, 1)
+        while True:
+            try:
+                found = self._plan(sized, budget, plan, in_parts=False)
+            except InfeasibleError:
+                if budget >= 2 * sized.eager_bytes:
+                    raise
+                budget = max(int(budget * _MORE) + 1, sized.eager_bytes // _FIRST)
+            else:
+                self._allotted[sized] = budget
+                return found
+
+    def _share_out(self, crowd: Counter[SizedRegion], plan: Plan) -> None:
+        """Plans regions anew that are under way at once, each so often, so that all of them are within the budget.
+
+        Each gets a share as large as its need in eager. As they are not all at their peak at once, shares can be of
+        more than the budget.
+        """
+        budget = self.options.memory_budget
+        assert isinstance(budget, int)
+        needs = sum(one.eager_bytes * count for one, count in crowd.items())
+        best: dict[SizedRegion, Planned] = {}
+        refused: InfeasibleError | None = None
+        low, high = 0.0, max(1.0, needs / budget)
+        scale = 1.0
+        for _ in range(_MOST_TRIES):
+            try:
+                shares = {one: max(1, int(scale * budget * one.eager_bytes / max(1, needs))) for one in crowd}
+                tried = {one: self._plan(one, share, plan, in_parts=False) for one, share in shares.items()}
+            except InfeasibleError as error:
+                refused, low = error, max(low, scale)
+            else:
+                if _peak_of(crowd, tried) <= budget:
+                    best, low = tried, max(low, scale)
+                else:
+                    high = min(high, scale)
+            scale = (low + high) / 2
+        if not best:
+            raise refused if refused is not None else self._too_little(crowd, budget)
+        for one, planned in best.items():
+            self._allotted[one] = planned.budget or 0
+            one.use(planned)
+
+    def _too_little(self, crowd: Counter[SizedRegion], budget: int) -> InfeasibleError:
+        amount = _core.format_bytes
+        needs = [(f"a region, in eager {amount(one.eager_bytes)}", one.eager_bytes) for one in crowd]
+        return InfeasibleError(
+            f"E301: no plans were found with which {sum(crowd.values())} regions that are under way at once keep the "
+            f"memory budget of {amount(budget)} beside what is the caller's",
+            code="E301", bound_bytes=0, step=0, culprits=needs,
+        )  # fmt: skip
+
+    def _plan(self, sized: SizedRegion, budget: int | None, plan: Plan, *, in_parts: bool = True) -> Planned:
+        try:
+            return sized.plan(budget, plan, in_parts=in_parts)
+        except InfeasibleError as error:
+            if error.code == "E301":
+                self._explain(error, sized, budget)
+            raise
+
+    def _explain(self, error: InfeasibleError, sized: SizedRegion, budget: int | None) -> None:
+        amount = _core.format_bytes
+        if isinstance(self.options.memory_budget, float):
+            whole = f"{100 * self.options.memory_budget:g} % of the {amount(sized.eager_bytes)} that eager needs for it"
+        else:
+            whole = f"of the memory budget of {amount(self.options.memory_budget or 0)} for all regions together"
+        add_note(
+            error,
+            f"lowtide: the region has {amount(budget or 0)}, {whole}; the {amount(sized.beside)} of its parameters, "
+            "inputs and incoming gradients are beside the budget, and in the figures above",
+        )
+
+    def check(self, running: Planned, program: Program) -> None:
+        """After a pass: what is there now is within the budget, or it is said, and planned otherwise from then on."""
+        budget = self.options.memory_budget
+        if budget is None:
+            return
+        amount = _core.format_bytes
+        others = [(sized, planned, other) for sized, planned, other in self._open() if other is not program]
+        aside = program.runtime.bytes_put_aside
+        there = running.need + aside + program.runtime.stats.unplanned_peak
+        if not self.is_of_bytes:
+            others, limit = [], running.budget or 0
+        else:
+            limit = int(budget)
+        there += sum(planned.held_by(other) for _, planned, other in others)
+        excess = there - limit
+        if excess <= self._excess:
+            return
+        self._excess = excess
+        if self.is_of_bytes:
+            mine = [sized for region in self.regions for sized in region.sizes() if sized.find(program.runtime)]
+            self._crowd |= Counter([*mine, *(sized for sized, *_ in others)])
+        warn_user(
+            f"lowtide: memory_budget is not kept: {len(others) + 1} regions at once had {amount(there)} beside what is "
+            f"the caller's, {amount(excess)} more than the budget; the next ones are planned with less, or raise "
+            "InfeasibleError"
+        )
+
+    def check_learning(self, sized: SizedRegion) -> None:
+        """Where operators ran alone with more than the budget, before there was a plan, it is said."""
+        budget = self.budget_of(sized)
+        if budget is None or self._learnt_above or sized.learning_bytes <= budget + SCALAR_BYTES:
+            return
+        self._learnt_above = True
+        amount = _core.format_bytes
+        warn_user(
+            "lowtide: memory_budget was not kept while a region was planned: its operators ran alone, to see what they "
+            f"need, with {amount(sized.learning_bytes)}; its passes are within it"
+        )
+
+
+def _peak_of(crowd: Counter[SizedRegion], plans: dict[SizedRegion, Planned]) -> int:
+    """The most bytes at once while one of them runs, and all others are between their passes."""
+    held = sum(plans[one].held * count for one, count in crowd.items())
+    return held + max(plans[one].need - plans[one].held for one in crowd)
