@@ -12,6 +12,7 @@ import pytest
 
 import lowtide
 from lowtide._fit import program as fit_program
+from lowtide._fit import target as fit_target
 from program import PATH, run
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +61,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
 def test_it_says_what_python_says(maker: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for target in ("maker.py:make", "maker:make"):
         code, data = answer(capsys, target, "--device", "L4", "--one-size")
-        report = lowtide.fit(fit_program.load(target), device="L4", largest=False)
+        report = lowtide.fit(fit_target.load(target), device="L4", largest=False)
         assert (code, data) == (0, {"ok": True, **json.loads(json.dumps(report.to_dict()))})
         assert fit_program.run([target, "--device", "L4", "--one-size"]) == 0
         assert capsys.readouterr().out == f"{report}\n"

@@ -19,10 +19,10 @@ from .._lower.gpus import Device, device_named
 from .inputs import Inputs
 from .question import Question
 from .report import CPU, SOME_DEVICE, FitReport
+from .target import read_made
 
 RESERVE = "1GiB"  # the CUDA context and its modules (about half of it), and workspaces of cuDNN
 SLOWDOWN = 0.1
-_MADE = ("function", "model", "optimizer", "example", "batch", "length")
 
 _ONE_SIZE = "on a CPU operators run to be known, at every size that is tried; ask for one after the other"
 
@@ -73,10 +73,10 @@ def fit(
     """
     if model is None:
         with weightless.building():
-            made = function()
-        function, model, optimizer, example = _read_made(made)
-        batch = made.get("batch") if batch is None else batch
-        length = made.get("length") if length is None else length
+            made = read_made(function())
+        function, model, optimizer, example = made.function, made.model, made.optimizer, made.example
+        batch = made.batch if batch is None else batch
+        length = made.length if length is None else length
     if example is None:
         raise TypeError("fit needs an example: the tuple of the function's arguments, or a function of the batch")
     _check_sizes(batch=batch, length=length)
@@ -118,16 +118,6 @@ def fit(
             has_blocks=_has_blocks(model),
             notes=question.notes(),
         )
-
-
-def _read_made(made: Any) -> tuple[Callable[..., Any], torch.nn.Module, Any, Any]:
-    if not isinstance(made, dict) or not {"function", "model", "example"} <= made.keys() <= set(_MADE):
-        got = f"a dict of {', '.join(map(str, made))}" if isinstance(made, dict) else f"a {type(made).__name__}"
-        raise TypeError(
-            f"a function given to fit without a model is to return a dict of {', '.join(_MADE)} (optimizer, "
-            f"batch and length may be missing), not {got}"
-        )
-    return made["function"], made["model"], made.get("optimizer"), made["example"]
 
 
 def _memory_here() -> int:

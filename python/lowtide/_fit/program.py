@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import json
 import math
-import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, NoReturn
 
-from .._base.sources import user_line_of
+from .._base.program import (
+    DONE,
+    INFEASIBLE,
+    INVALID_INPUT,
+    USAGE,
+    Parser,
+    UsageError,
+    UsersError,
+    answer,
+    leave,
+    refuse,
+    size,
+)
 from ..errors import CaptureError, LowtideError
 from ..versions import require_torch
 
-DONE, USAGE, INFEASIBLE, INVALID_INPUT = 0, 2, 3, 5
 _WITHOUT_IT = "leave that out of the step that is asked about; more: lowtide fit --help"
 
 _EPILOG = """\
@@ -41,21 +46,6 @@ Examples:
 """
 
 
-class _UsageError(Exception):
-    """A command line that makes no sense."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(message)
-
-
-def _size(text: str) -> int:
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
-
-
 def _share(text: str) -> float:
     with suppress(ValueError):
         if 0 <= float(text) < math.inf:
@@ -63,19 +53,14 @@ def _share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"expected a share from 0 on, such as 0.1, got {text!r}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="lowtide fit",
-        description="Say whether a training step fits on a device, and the largest batch and length that do.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _parser() -> Parser:
+    parser = Parser(
+        "fit", "Say whether a training step fits on a device, and the largest batch and length that do.", _EPILOG
     )
     parser.add_argument("target", metavar="MODULE:FUNCTION", help="what makes the step; MODULE may be a file")
     parser.add_argument("--device", required=True, help="its name, such as A100, 4090 or L4; its memory: 24GiB; or cpu")
-    parser.add_argument("--batch", type=_size, metavar="N", help="the batch that is asked for")
-    parser.add_argument(
-        "--length", type=_size, metavar="N", help="the length that is asked for, if the example has one"
-    )
+    parser.add_argument("--batch", type=size, metavar="N", help="the batch that is asked for")
+    parser.add_argument("--length", type=size, metavar="N", help="the length that is asked for, if the example has one")
     parser.add_argument(
         "--reserve", default="1GiB", metavar="AMOUNT", help="set aside for what no graph has (%(default)s)"
     )
@@ -92,51 +77,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load(target: str) -> Callable[[], Any]:
-    """The function that `MODULE:FUNCTION` names; MODULE is a name to import, or the path of a file."""
-    module_name, _, function_name = target.rpartition(":")
-    if not module_name or not function_name:
-        raise _UsageError(f"'{target}' is not MODULE:FUNCTION, such as train.py:make or package.train:make")
-    if module_name.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(module_name).stem, module_name)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        sys.path.insert(0, str(Path(module_name).resolve().parent))
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[spec.name]
-            raise
-    else:
-        sys.path.insert(0, "")
-        module = importlib.import_module(module_name)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise _UsageError(f"{module_name} has no function {function_name}")
-    return lambda: _users(function)
-
-
-class _UsersError(Exception):
-    """What the user's own code raised, and where."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.kind = type(error).__name__
-        at = user_line_of(error)
-        where = f" ({at[0]}:{at[1]})" if at is not None else ""
-        super().__init__(f"{self.kind}: {error}{where}")
-
-
-def _users(code: Callable[[], Any]) -> Any:
-    """Calls code of the user's: what it raises says nothing about how the program is used."""
-    try:
-        return code()
-    except (_UsageError, LowtideError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise _UsersError(error) from error
-
-
 def run(arguments: Sequence[str]) -> int:
     """Runs the program and gives its exit code."""
     as_json = "--json" in arguments
@@ -144,9 +84,10 @@ def run(arguments: Sequence[str]) -> int:
         options = _parser().parse_args(arguments)
         require_torch("fit")
         from .fit import fit
+        from .target import load, of_users
 
         report = fit(
-            _users(lambda: load(options.target)),
+            of_users(lambda: load(options.target)),
             device=options.device,
             batch=options.batch,
             length=options.length,
@@ -157,44 +98,23 @@ def run(arguments: Sequence[str]) -> int:
             keep_grads=options.keep_grads,
             largest=not options.one_size,
         )
-    except (_UsageError, ValueError) as error:
-        return _refuse(USAGE, "usage", str(error), "how it is used: lowtide fit --help", as_json)
-    except _UsersError as error:
-        return _refuse(INVALID_INPUT, error.kind, str(error), "what FUNCTION returns: lowtide fit --help", as_json)
+    except (UsageError, ValueError) as error:
+        return refuse(USAGE, "usage", str(error), "how it is used: lowtide fit --help", as_json=as_json)
+    except UsersError as error:
+        return refuse(
+            INVALID_INPUT, error.kind, str(error), "what FUNCTION returns: lowtide fit --help", as_json=as_json
+        )
     except (LowtideError, OSError, TypeError) as error:
         kind = type(error).__name__
         advice = _WITHOUT_IT if isinstance(error, CaptureError) else "what FUNCTION returns: lowtide fit --help"
-        return _refuse(INVALID_INPUT, kind, f"{kind}: {error}", advice, as_json)
+        return refuse(INVALID_INPUT, kind, f"{kind}: {error}", advice, as_json=as_json)
     text = json.dumps({"ok": True, **report.to_dict()}) if as_json else str(report)
-    return _print(text, DONE if report.fits else INFEASIBLE)
-
-
-def _refuse(code: int, kind: str, message: str, advice: str, as_json: bool) -> int:
-    if as_json:
-        error = {"code": kind, "message": message, "advice": advice}
-        return _print(json.dumps({"ok": False, "exit_code": code, "error": error}), code)
-    print(f"lowtide: error: {message}\nlowtide: {advice}", file=sys.stderr)
-    return code
-
-
-def _print(text: str, code: int) -> int:
-    """Prints the answer and gives the exit code. A reader that has seen enough, a closed pipe, changes nothing."""
-    try:
-        print(text, flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still in the buffer is written at exit
-        if not isinstance(error, BrokenPipeError):
-            print(f"lowtide: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
-            return code or INVALID_INPUT
-    return code
+    return answer(text, DONE if report.fits else INFEASIBLE)
 
 
 def main() -> None:
     """The program."""
-    try:
-        sys.exit(run(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    leave(run)
 
 
 if __name__ == "__main__":

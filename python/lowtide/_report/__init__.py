@@ -1,0 +1,1 @@
+"""`lowtide.report` and the program `lowtide-report`: a step's memory as one page."""
