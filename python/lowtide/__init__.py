@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ._base.hints import keep, recompute
 from ._base.memory_errors import is_out_of_memory
 from ._core import Graph, Plan, verify
+from ._diff.difference import Diff, diff
 from ._explain import Explanation, explain
 from ._fit.report import FitReport
 from ._oom import reserve as oom_reserve
 from ._plan import plan
+from ._report.notebook import show_in_notebooks
+from ._report.report import Report, report
 from .errors import (
     CaptureError,
     InfeasibleError,
@@ -38,11 +41,13 @@ if TYPE_CHECKING:
     from ._replay.replay import Replay, ReplayStats, replay
 
 check_torch()
+show_in_notebooks()
 
 __all__ = [
     "Adapter",
     "CaptureError",
     "CompiledStep",
+    "Diff",
     "Explanation",
     "FitReport",
     "Graph",
@@ -56,10 +61,12 @@ __all__ = [
     "Plan",
     "Replay",
     "ReplayStats",
+    "Report",
     "__version__",
     "adapt",
     "capture",
     "compile",
+    "diff",
     "explain",
     "explain_oom",
     "fit",
@@ -70,6 +77,7 @@ __all__ = [
     "put_away",
     "recompute",
     "replay",
+    "report",
     "verify",
 ]
 

@@ -134,7 +134,8 @@ def test_the_picture_is_drawn() -> None:
     for before, after in pairwise(made):
         builder.op("next", [builder.value(before, "uint8", [1024])], [after], time_ns=1_000_000)
     graph = builder.build()
-    curve = picture.curve_of("eager", graph, [1_000_000] * 3, lowtide.plan(graph, order="program"))
+    plan = lowtide.plan(graph, order="program")
+    curve = picture.curve_of(picture.timeline_of("eager", graph, picture.GraphFile(graph), plan), timed=True)
     assert (curve.alive, curve.begins, curve.end) == ([1024, 2048, 2048], [0, 1_000_000, 2_000_000], 3_000_000)
     assert curve.peak == graph.eager_bytes
     for theme in picture.THEMES:

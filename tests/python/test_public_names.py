@@ -12,6 +12,7 @@ NAMES = [
     "Adapter",
     "CaptureError",
     "CompiledStep",
+    "Diff",
     "Explanation",
     "FitReport",
     "Graph",
@@ -25,10 +26,12 @@ NAMES = [
     "Plan",
     "Replay",
     "ReplayStats",
+    "Report",
     "__version__",
     "adapt",
     "capture",
     "compile",
+    "diff",
     "explain",
     "explain_oom",
     "fit",
@@ -39,6 +42,7 @@ NAMES = [
     "put_away",
     "recompute",
     "replay",
+    "report",
     "verify",
 ]
 

@@ -11,8 +11,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Pages whose Python goes on from the README's example, in an order in which later ones find files of earlier ones.
-GOING_ON = ["docs/compile.md", "docs/cli.md", "docs/replay.md", "docs/explain.md", "docs/swap.md"]
-ALONE = ["docs/adapt.md", "docs/tutorial.md"]
+GOING_ON = [
+    "docs/compile.md",
+    "docs/cli.md",
+    "docs/replay.md",
+    "docs/explain.md",
+    "docs/report.md",
+    "docs/diff.md",
+    "docs/swap.md",
+]
+ALONE = ["docs/adapt.md", "docs/tutorial.md", "docs/backend.md"]
 PAGES = {name: (ROOT / name).read_text() for name in ["README.md", *GOING_ON, *ALONE]}
 KINDS = {"python", "sh", "cmake", "cpp", "json", "text"}
 # Installing is what .ci/run does before it runs this; every other command is run here.

@@ -402,6 +402,12 @@ class CompiledStep:
 
     # -- for the user --------------------------------------------------------------------------------------------------
 
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the step's memory, once it is planned."""
+        from .._report.notebook import of_step
+
+        return of_step(self)
+
     @property
     def plan(self) -> _core.Plan | None:
         """The plan of the last step, or None before the first one or when running eager."""

@@ -1,0 +1,1 @@
+"""`lowtide.diff` and the programs `lowtide-diff` and `lowtide-check`: what the peak of a step gained and lost."""
