@@ -37,6 +37,7 @@ from bench.step import zoo as zoo_measured
 from bench.zoo.graphs import zeroed_after
 from bench.zoo.tasks import Batch, StepMaker
 from lowtide._base.stopwatch import Elapsed, Stopwatch
+from lowtide._step import captured_step
 
 GOAL = 0.10  # how far the prediction may be off
 ROUNDS = 5
@@ -139,7 +140,7 @@ def predict(name: str, *, rounds: int = ROUNDS, weight_decay: float = 0.0, wall:
 
     found = []
     for _ in range(rounds):
-        with no_profiles():
+        with no_profiles(), programs_without_others():
             found.append((train(), train()))
     settled_of_step = [settled.predicted_step / settled.step for _, settled in found]
     first, _, third = quantiles(settled_of_step, n=4, method="inclusive")
@@ -162,6 +163,13 @@ def predict(name: str, *, rounds: int = ROUNDS, weight_decay: float = 0.0, wall:
 def no_profiles() -> Iterator[None]:
     """None on disk."""
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"LOWTIDE_CACHE_DIR": folder}):
+        yield
+
+
+@contextmanager
+def programs_without_others() -> Iterator[None]:
+    """Programs are timed without what other processes take away, also once their times have settled."""
+    with mock.patch.object(captured_step, "Stopwatch", lambda **_: Stopwatch()):
         yield
 
 
