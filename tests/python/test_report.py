@@ -8,6 +8,7 @@ import random
 import re
 import zlib
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -537,6 +538,22 @@ def test_words_stand_out_and_all_has_a_name(page: Path, dark: bool) -> None:
             window.press("Tab")
             tabbed.append(window.run("return document.activeElement.id || document.activeElement.textContent.trim()"))
         assert {"theme", "live-canvas", "map-canvas", "Figures", "Peak"} <= set(tabbed)
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing(page: Path, dark: bool) -> None:
+    pytest.importorskip("axe_core_python")
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text()
+    with browser(dark=dark) as window:
+        window.open(page)
+        window.wait_for("ready")
+        window.run(axe)
+        found = window.run("return axe.run()")
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]] == []
+        assert {"landmark-one-main", "color-contrast", "label", "page-has-heading-one"} <= {
+            one["id"] for one in found["passes"]
+        }
 
 
 CONTRASTS = """
