@@ -18,6 +18,10 @@ def plan(
     recompute: str = "auto",
     link: str | None = None,
     allow_inexact: bool = False,
+    alignment: int = _core.ALIGNMENT,
+    effort: float = 1.0,
+    threads: int = 1,
+    time_limit: float | None = None,
 ) -> _core.Plan:
     """A plan of `graph` that `verify` has accepted and that keeps the budgets, or `InfeasibleError`.
 
@@ -36,9 +40,17 @@ def plan(
     Where nothing else keeps the memory budget, operators that have axes run in parts: those that are known to have the
     bits of the whole, or with `allow_inexact` all of them.
 
+    Offsets are multiples of `alignment`. `effort` scales the work of all searches; `threads` change how long they take,
+    never the plan. `time_limit`, in seconds, takes the best plan that is found by then, which may be another one on
+    another machine.
+
         plan = lowtide.plan(graph, memory_budget="6GiB")
         print(plan.summary())
     """
+    if threads < 1:
+        raise ValueError(f"threads: expected a number above 0, got {threads!r}")
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"time_limit: expected seconds above 0, got {time_limit!r}")
     return plan_in_sight(
         graph,
         order=order,
@@ -49,6 +61,10 @@ def plan(
         latency_budget_ns=read_latency_budget(latency_budget),
         swap=None if link is None else swap_to_host(graph, link),
         parts="any" if allow_inexact else "exact",
+        alignment=alignment,
+        effort=effort,
+        threads=threads,
+        time_limit=time_limit,
     )
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import lowtide
 from lowtide import _core, errors
 
 
@@ -81,6 +82,19 @@ def test_plan() -> None:
     assert plan.buffer_life(3) == (3, 5)
     assert plan.workspace_offset(0) == plan.workspace_offsets()[0] == 1024
     assert "layout first_fit" in plan.summary()
+
+
+def test_a_plan_takes_what_its_search_is_asked_for() -> None:
+    graph = training_step().build()
+    aligned = lowtide.plan(graph, alignment=4096)
+    assert aligned.alignment_bytes == 4096
+    assert {offset % 4096 for offset in aligned.offsets() if offset >= 0} == {0}
+    alone = lowtide.plan(graph)
+    together = lowtide.plan(graph, threads=2, effort=2, time_limit=60.0)
+    assert (together.order, together.offsets()) == (alone.order, alone.offsets())
+    for asked in ({"alignment": 0}, {"effort": -1.0}, {"threads": 0}, {"time_limit": float("nan")}):
+        with pytest.raises(ValueError, match=next(iter(asked))):
+            lowtide.plan(graph, **asked)
 
 
 def test_budget_is_hard() -> None:
