@@ -9,19 +9,35 @@ namespace lowtide {
 namespace {
 
 constexpr std::uint64_t kLayoutSteps = 1'000'000'000;  // about a second
+constexpr std::uint64_t kFewLayoutSteps = kLayoutSteps / 20;
 
-}  // namespace
-
-Result<NamedLayout> lay_out_in_time(std::span<const LayoutItem> items, const PlanOptions& options,
-                                    const Limits& limits) {
+Result<NamedLayout> lay_out_with(std::span<const LayoutItem> items, const PlanOptions& options, const Limits& limits,
+                                 std::uint64_t steps, std::optional<Bytes> capacity = {}) {
   const LayoutOptions asked{.algorithm = options.layout,
                             .others = options.others.layouts,
-                            .steps = limits.steps(kLayoutSteps),
+                            .steps = limits.steps(steps),
+                            .capacity = capacity,
                             .threads = options.threads,
                             .time_limit = limits.time_left()};
   Result<NamedLayout> made = lay_out(items, asked);
   const bool out_of_time = !made.ok() && made.error().code == ErrorCode::work_limit && options.time_limit;
   return out_of_time && options.layout == "auto" ? lay_out(items, {.algorithm = "greedy_by_size"}) : made;
+}
+
+}  // namespace
+
+Result<NamedLayout> lay_out_in_time(std::span<const LayoutItem> items, const PlanOptions& options,
+                                    const Limits& limits) {
+  return lay_out_with(items, options, limits, kLayoutSteps);
+}
+
+Result<NamedLayout> lay_out_within(std::span<const LayoutItem> items, const PlanOptions& options, const Limits& limits,
+                                   Bytes room) {
+  if (options.layout != "auto") return lay_out_in_time(items, options, limits);
+  Result<NamedLayout> quick = lay_out_with(items, options, limits, kFewLayoutSteps);
+  if (!quick.ok() || quick->layout.arena <= room || quick->bound > room) return quick;
+  Result<NamedLayout> found = lay_out_with(items, options, limits, kLayoutSteps, room);
+  return found.ok() && found->layout.arena <= room ? found : quick;
 }
 
 Provenance provenance_of(std::string_view order, std::string_view layout) {

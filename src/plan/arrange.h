@@ -21,6 +21,11 @@ struct Arranged {
 Result<NamedLayout> lay_out_in_time(std::span<const LayoutItem> items, const PlanOptions& options,
                                     const Limits& limits);
 
+// One that is within `room` will do, and none is looked for where that is proven too small: then, and where none was
+// found, this is the best that little work gives.
+Result<NamedLayout> lay_out_within(std::span<const LayoutItem> items, const PlanOptions& options, const Limits& limits,
+                                   Bytes room);
+
 // Of a plan that this library makes.
 Provenance provenance_of(std::string_view order, std::string_view layout);
 

@@ -1,6 +1,8 @@
 #include "plan/swapped.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -269,7 +271,8 @@ Result<std::optional<Plan>> Swapping::plan(std::string_view order_name, Bytes me
       const Bytes workspace = graph_.op(order_[step.index()]).workspace;
       if (workspace > Bytes(0)) items.push_back({step, step.next(), workspace, options.alignment});
     }
-    const Result<NamedLayout> laid = lay_out_in_time(items, options, limits);
+    const Bytes room = memory - std::min(memory, made.resident);
+    const Result<NamedLayout> laid = lay_out_within(items, options, limits, room);
     if (!laid.ok()) return laid.error();
     made.arena = laid->layout.arena;
     if (made.resident + made.arena > memory) {
@@ -277,7 +280,8 @@ Result<std::optional<Plan>> Swapping::plan(std::string_view order_name, Bytes me
       limit = limit - Bytes((made.resident + made.arena - memory).count() * static_cast<std::uint64_t>(1 + attempt));
       continue;
     }
-    const Result<NamedLayout> slots = lay_out_in_time(blocks.slot_items(options.alignment), options, limits);
+    const Bytes any(std::numeric_limits<std::uint64_t>::max());
+    const Result<NamedLayout> slots = lay_out_within(blocks.slot_items(options.alignment), options, limits, any);
     if (!slots.ok()) return slots.error();
     made.tiers.front().arena = slots->layout.arena;
     blocks.place(laid->layout.offsets, slots->layout.offsets);

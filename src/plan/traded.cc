@@ -319,9 +319,12 @@ class SwappedTrades {
   };
 
   Result<Swapping> begin(const Graph& expanded, bool late_updates) const {
+    return Swapping::begin(expanded, order_of(expanded, late_updates), *options_.swap);
+  }
+
+  static Order order_of(const Graph& expanded, bool late_updates) {
     Order order = first_to_last(expanded.num_ops());
-    if (late_updates) order = late_updates_order(expanded, to_tasks(expanded), order);
-    return Swapping::begin(expanded, std::move(order), *options_.swap);
+    return late_updates ? late_updates_order(expanded, to_tasks(expanded), order) : order;
   }
 
   Result<std::optional<Nanos>> time_of(const TradedOrder& trade, bool late_updates) {
@@ -330,6 +333,8 @@ class SwappedTrades {
     if (limits_.stopped()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
     const Result<Rewritten> rewritten = run_again(graph_, trade.steps);
     if (!rewritten.ok()) return rewritten.error();
+    const bool same = late_updates && order_of(rewritten->graph, true) == order_of(rewritten->graph, false);
+    if (same) return std::optional<Nanos>();  // was looked at
     const Result<Swapping> swapping = begin(rewritten->graph, late_updates);
     if (!swapping.ok()) return swapping.error();
     const std::optional<Timetable> table = swapping->timetable(memory_);
