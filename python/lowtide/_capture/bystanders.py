@@ -57,14 +57,14 @@ class Bystanders:
             note(self, value, module)
 
     def _note_table(self, value: dict[Any, Any], _module: str) -> None:
-        self._tables.append((value, dict(dict.items(value))))
+        self._tables.append((value, dict.copy(value)))
 
     def _note_list(self, value: Iterable[Any], _module: str) -> None:
         self._lists.append((value, list(value)))
 
     def _note_class(self, value: type, module: str) -> None:
         if value.__module__ == module:
-            self._tables.append((value, dict(vars(value))))
+            self._tables.append((value, vars(value).copy()))
 
     def _note_owner(self, value: Any, module: str) -> None:
         self._note(value.__self__, module)
