@@ -29,9 +29,13 @@ from .lowering import Lowered, Operator
 from .part_calls import place_part
 from .profiles import signature_of
 
-# Random numbers show a kernel that sums in another order: most results differ then. They do not show one that takes
-# its last elements one by one, with other bits for few numbers or for NaN. Shapes rule that out: `takes_same_path`.
-SEEDS = 3
+# Random numbers show a kernel that sums in another order: most results differ then, unless they have fewer bits than
+# the sums. Products that do are held against the whole where their sums cancel; other sums of the kind are never exact.
+# Random numbers do not show a kernel that takes its last elements one by one, with other bits for few numbers. Shapes
+# rule that out: `takes_same_path`.
+_KINDS = 5  # of draws: normal, positive, of very different sizes, with infinities and NaN among them, sums that cancel
+_MOST_DRAWS = 40
+_ENOUGH_RESULTS = 8192  # of all draws, to see a difference that one in a hundred has of one kind
 _LATER_PARTS = 4  # that are run of each draw after the first, of which all are
 
 
@@ -52,6 +56,8 @@ class Cut:
 # The most elements that a vectorised loop takes at once, or a multiple of that; what is left over it takes one by one.
 _LOOP = 128
 _GRAIN = 32768  # from so many elements on, a loop may run on several threads, and has left-overs in each
+_SPECIAL = (math.inf, -math.inf, math.nan, -math.nan, 0.0, -0.0)
+_RARE = 3  # one number in so many is a special one
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _COPIES = ("aten::clone",)
 
@@ -65,7 +71,7 @@ def takes_same_path(operator: Operator, axis: Axis, count: int) -> bool:
     if not all(_is_outermost(ref, dim) for ref, dim in cut):
         return False
     name = operator.target._schema.name
-    if name in _COPIES or (torch.Tag.pointwise not in operator.target.tags and _core.op_row(name).axes != "..."):
+    if name in _COPIES or not _is_pointwise(operator):
         return True
     shapes = {ref.sizes for ref in (*operator.reads(), *operator.results) if ref and math.prod(ref.sizes) > 1}
     whole = max(math.prod(sizes) for sizes in shapes)
@@ -108,7 +114,6 @@ def compare(
     operator: Operator,
     cuts: Sequence[Cut],
     number: Callable[[Number], int | float],
-    seeds: int = SEEDS,
 ) -> dict[Cut, bool]:
     """For each of the cuts: whether its parts gave all bits of the whole."""
     equal = {cut: can_be_exact(operator, cut) for cut in cuts}
@@ -116,7 +121,7 @@ def compare(
         return dict.fromkeys(cuts, False)
     try:
         with own_state_kept(operator.target):
-            for seed in range(seeds):
+            for seed in range(_draws(operator)):
                 left = [cut for cut in cuts if equal[cut]]
                 if not left:
                     break
@@ -132,7 +137,27 @@ def compare(
 
 def can_be_exact(operator: Operator, cut: Cut) -> bool:
     """Whether a comparison could show it."""
-    return not sums(operator, cut.axis) and takes_same_path(operator, cut.axis, cut.count)
+    if sums(operator, cut.axis) or _hides_sums(operator):
+        return False
+    return takes_same_path(operator, cut.axis, cut.count)
+
+
+def _hides_sums(operator: Operator) -> bool:
+    """Whether sums within it may have other bits, and its results, which have fewer, all the same."""
+    few = any(ref and ref.dtype.is_floating_point and ref.dtype.itemsize < 4 for ref in operator.results)
+    name = operator.target._schema.name
+    without = name in _COPIES or _core.op_row(name).reads_what_it_picks or _is_pointwise(operator)
+    return few and name not in _PRODUCTS and not without
+
+
+def _is_pointwise(operator: Operator) -> bool:
+    axes = _core.op_row(operator.target._schema.name).axes
+    return torch.Tag.pointwise in operator.target.tags or axes == "..."
+
+
+def _draws(operator: Operator) -> int:
+    results = sum(math.prod(ref.sizes) for ref in operator.results if ref is not None)
+    return min(_MOST_DRAWS, max(_KINDS, math.ceil(_ENOUGH_RESULTS / max(1, results))))
 
 
 def sums(operator: Operator, axis: Axis) -> bool:
@@ -177,6 +202,24 @@ class _Operands:
                 self.first[ref.buffer] = -(min(begins) // 64 * 64)
                 size = max([self.first[ref.buffer] + end for end in ends] + [lowered.buffers[ref.buffer].nbytes])
                 self.drawn[ref.buffer] = _drawn(ref, size, bound, seed, generator)
+        if seed % _KINDS == _KINDS - 1 and operator.target._schema.name in _PRODUCTS:
+            self._let_sums_cancel(generator)
+
+    def _let_sums_cancel(self, generator: torch.Generator) -> None:
+        """Half of a product's terms are the others again, in another order and with the other sign.
+
+        What is left of their sum is what rounding has made of it, and so depends on their order alone.
+        """
+        *beside, left, right = (ref for ref in self.operator.arguments if isinstance(ref, Ref))
+        memory = _Memory(self.drawn, self.first)
+        a, b = memory.window(left), memory.window(right)
+        half = a.shape[-1] // 2
+        order = torch.randperm(half, generator=generator).to(a.device)
+        a[..., half : 2 * half] = a[..., order]
+        b[..., half : 2 * half, :] = -b[..., order, :]
+        a[..., 2 * half :] = 0
+        for ref in beside:
+            memory.window(ref).zero_()
 
     def fresh(self) -> _Memory:
         """The operands, with their own memory for what is written."""
@@ -256,15 +299,20 @@ def _index_bound(operator: Operator) -> int:
 
 
 def _drawn(ref: Ref, size: int, bound: int, seed: int, generator: torch.Generator) -> torch.Tensor:
-    """Bytes of a buffer, random as what `ref` takes them for: normal, positive, or of very different sizes."""
+    """Bytes of a buffer, random as what `ref` takes them for, of the kind that the seed asks for."""
     dtype = ref.dtype
     count = math.ceil(size / dtype.itemsize)
     if dtype.is_floating_point or dtype.is_complex:
+        kind = seed % _KINDS
         drawn = torch.randn(count, generator=generator, dtype=torch.float32)
-        if seed % 3 == 1:
+        if kind == 1:
             drawn = drawn.abs_().add_(0.01)
-        elif seed % 3 == 2:
+        elif kind >= 2:
             drawn *= torch.randn(count, generator=generator).mul_(2).exp_()
+        if kind == 3:
+            which = torch.randint(0, _RARE * len(_SPECIAL), (count,), generator=generator)
+            for index, value in enumerate(_SPECIAL):
+                drawn[which == index] = value
         drawn = drawn.to(dtype)
     elif dtype is torch.bool:
         drawn = torch.rand(count, generator=generator) < 0.5
