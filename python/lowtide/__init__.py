@@ -19,11 +19,13 @@ from ._oom import reserve as oom_reserve
 from ._plan import plan
 from ._report.notebook import show_in_notebooks
 from ._report.report import Report, report
+from ._snapshot.snapshot import Snapshot, snapshot
 from .errors import (
     CaptureError,
     InfeasibleError,
     InvalidGraphError,
     InvalidPlanError,
+    InvalidSnapshotError,
     LimitError,
     LowtideError,
     MemoryGuardError,
@@ -54,6 +56,7 @@ __all__ = [
     "InfeasibleError",
     "InvalidGraphError",
     "InvalidPlanError",
+    "InvalidSnapshotError",
     "LimitError",
     "LowtideError",
     "MemoryGuardError",
@@ -62,6 +65,7 @@ __all__ = [
     "Replay",
     "ReplayStats",
     "Report",
+    "Snapshot",
     "__version__",
     "adapt",
     "capture",
@@ -78,6 +82,7 @@ __all__ = [
     "recompute",
     "replay",
     "report",
+    "snapshot",
     "verify",
 ]
 

@@ -21,6 +21,7 @@ __all__ = [
     "InfeasibleError",
     "InvalidGraphError",
     "InvalidPlanError",
+    "InvalidSnapshotError",
     "LimitError",
     "LowtideError",
     "MemoryGuardError",
@@ -52,6 +53,10 @@ class InvalidGraphError(LowtideError):
 
 class InvalidPlanError(LowtideError):
     """A plan is wrong; ``code`` says in which way (``"E215"``)."""
+
+
+class InvalidSnapshotError(LowtideError):
+    """A file is no memory snapshot of PyTorch, or one that is damaged or does not tell all; the message says what."""
 
 
 class InfeasibleError(LowtideError):

@@ -19,6 +19,7 @@ NAMES = [
     "InfeasibleError",
     "InvalidGraphError",
     "InvalidPlanError",
+    "InvalidSnapshotError",
     "LimitError",
     "LowtideError",
     "MemoryGuardError",
@@ -27,6 +28,7 @@ NAMES = [
     "Replay",
     "ReplayStats",
     "Report",
+    "Snapshot",
     "__version__",
     "adapt",
     "capture",
@@ -43,6 +45,7 @@ NAMES = [
     "recompute",
     "replay",
     "report",
+    "snapshot",
     "verify",
 ]
 

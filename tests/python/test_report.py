@@ -540,20 +540,24 @@ def test_words_stand_out_and_all_has_a_name(page: Path, dark: bool) -> None:
         assert {"theme", "live-canvas", "map-canvas", "Figures", "Peak"} <= set(tabbed)
 
 
+def violations(window: Browser) -> list[Any]:
+    """What axe-core finds wrong with the page that is open."""
+    pytest.importorskip("axe_core_python")
+    window.run((resources.files("axe_core_python") / "axe.min.js").read_text())
+    found = window.run("return axe.run()")
+    assert {"landmark-one-main", "color-contrast", "label", "page-has-heading-one"} <= {
+        one["id"] for one in found["passes"]
+    }
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
+
+
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing(page: Path, dark: bool) -> None:
-    pytest.importorskip("axe_core_python")
-    axe = (resources.files("axe_core_python") / "axe.min.js").read_text()
     with browser(dark=dark) as window:
         window.open(page)
         window.wait_for("ready")
-        window.run(axe)
-        found = window.run("return axe.run()")
-        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]] == []
-        assert {"landmark-one-main", "color-contrast", "label", "page-has-heading-one"} <= {
-            one["id"] for one in found["passes"]
-        }
+        assert violations(window) == []
 
 
 CONTRASTS = """

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from ..errors import LowtideError
+
 DONE, USAGE, INFEASIBLE, LIMIT, INVALID_INPUT, INTERRUPTED = 0, 2, 3, 4, 5, 130
 """Exit codes, as docs/cli.md lists them."""
 
@@ -55,6 +57,21 @@ def refuse(code: int, kind: str, message: str, advice: str, *, as_json: bool) ->
         return answer(json.dumps({"ok": False, "exit_code": code, "error": error}), code)
     print(f"lowtide: error: {message}\nlowtide: {advice}", file=sys.stderr)
     return code
+
+
+def refusing(name: str, arguments: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
+    """Runs it; what goes wrong is said, and gives an exit code."""
+    as_json = "--json" in arguments
+    usage = f"how it is used: lowtide {name} --help"
+    try:
+        return run(arguments)
+    except (UsageError, ValueError) as error:
+        return refuse(USAGE, "usage", str(error), usage, as_json=as_json)
+    except UsersError as error:
+        return refuse(INVALID_INPUT, error.kind, str(error), usage, as_json=as_json)
+    except (LowtideError, OSError, TypeError) as error:
+        kind = type(error).__name__
+        return refuse(INVALID_INPUT, kind, f"{kind}: {error}", usage, as_json=as_json)
 
 
 def answer(text: str, code: int) -> int:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import _core
-from .._base.program import DONE, Parser, UsageError, answer, leave
+from .._base.program import DONE, Parser, UsageError, answer, leave, refusing
 from .._core import format_bytes
 from .._report.report import write_whole
 from .difference import Diff, signed
 from .holders import Peak, loaded, saved
-from .program import add_captured, refusing
+from .program import add_captured
 from .versions import Asked, version_named
 
 FAILED = 1

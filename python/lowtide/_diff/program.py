@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from .._base.program import DONE, INVALID_INPUT, USAGE, Parser, UsageError, UsersError, answer, leave, refuse, size
-from ..errors import LowtideError
+from .._base.program import DONE, Parser, answer, leave, refusing, size
 from .difference import Diff
 from .versions import Asked, version_at, version_named
 
@@ -48,21 +47,6 @@ def _parser() -> Parser:
 def run(arguments: Sequence[str]) -> int:
     """Runs the program and gives its exit code."""
     return refusing("diff", arguments, _run)
-
-
-def refusing(name: str, arguments: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
-    """Runs it; what goes wrong is said, and gives an exit code."""
-    as_json = "--json" in arguments
-    usage = f"how it is used: lowtide {name} --help"
-    try:
-        return run(arguments)
-    except (UsageError, ValueError) as error:
-        return refuse(USAGE, "usage", str(error), usage, as_json=as_json)
-    except UsersError as error:
-        return refuse(INVALID_INPUT, error.kind, str(error), usage, as_json=as_json)
-    except (LowtideError, OSError, TypeError) as error:
-        kind = type(error).__name__
-        return refuse(INVALID_INPUT, kind, f"{kind}: {error}", usage, as_json=as_json)
 
 
 def _run(arguments: Sequence[str]) -> int:

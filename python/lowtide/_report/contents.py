@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ class Contents:
     band_of: list[int]
     eager: Timeline
     planned: Timeline
+    band_names: Sequence[str] = bands.NAMES
 
     @cached_property
     def eager_by_band(self) -> list[list[int]]:

@@ -33,7 +33,7 @@ def packed(contents: Contents) -> str:
     """What `readData` of data.js reads. Letters, digits and +/= alone: no text in it can end the element it is in."""
     file, texts = contents.file, _Texts()
     fields: dict[str, Any] = {
-        "bands": bands.NAMES,
+        "bands": contents.band_names,
         "workspaces": bands.WORKSPACES,
         "ops": {
             "names": texts.numbers(op["name"] for op in file.ops),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from . import sections
 from .contents import Contents
@@ -42,26 +44,62 @@ def fill(template: str, pieces: dict[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: pieces[place[1]], template)
 
 
-def page_of(contents: Contents) -> str:
-    """All of it."""
+class Section(NamedTuple):
+    """A part of a page; `content` is HTML."""
+
+    id: str
+    title: str
+    content: str
+
+
+_CHARTS = [Section("live", "Bytes over the step", ""), Section("map", "Addresses", "")]  # as charts.html has them
+
+
+def page_with(
+    contents: Contents, before: Sequence[Section], after: Sequence[Section], *, lead: str, peaks: str, map_note: str
+) -> str:
+    """A page with both charts, sections before and after them, and what is said of it, of its peaks and of its map."""
+    said = {"picture": sections.picture(contents), "peaks": peaks, "map_note": map_note}
     pieces = {
         "policy": policy(),
         "title": text(contents.title),
-        "lead": sections.lead(contents),
-        "figures": sections.figures(contents),
-        "notes": sections.notes(contents),
-        "peaks": sections.peaks(contents),
-        "picture": sections.picture(contents),
-        "map_note": sections.map_note(contents),
-        "changes": sections.changed(contents),
-        "front": sections.front(contents),
-        "holders": sections.holders(contents),
+        "lead": lead,
+        "links": "\n".join(
+            f'<li><a href="#{id}">{text(title)}</a></li>' for id, title, _ in [*before, *_CHARTS, *after]
+        ),
+        "before": _sections(before),
+        "charts": fill(_read("charts.html"), said).rstrip(),
+        "after": _sections(after),
         "origin": sections.origin(contents),
         "data": packed(contents),
         "style": style(),
         "script": _read(*_SCRIPTS),
     }
     return fill(_read("page.html"), pieces)
+
+
+def _sections(all: Sequence[Section]) -> str:
+    return "\n".join(
+        f'<section id="{id}" aria-labelledby="{id}-title">\n'
+        f'<h2 id="{id}-title">{text(title)}</h2>\n{content}\n</section>'
+        for id, title, content in all
+    )
+
+
+def page_of(contents: Contents) -> str:
+    """All of it."""
+    return page_with(
+        contents,
+        [Section("figures", "Figures", sections.figures(contents) + sections.notes(contents))],
+        [
+            Section("changes", "What the plan changes", sections.changed(contents)),
+            Section("front", "Memory and time", sections.front(contents)),
+            Section("holders", "Who holds the peak", sections.holders(contents)),
+        ],
+        lead=sections.lead(contents),
+        peaks=sections.peaks(contents),
+        map_note=sections.map_note(contents),
+    )
 
 
 def excerpt_of(contents: Contents) -> str:

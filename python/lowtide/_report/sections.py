@@ -7,7 +7,7 @@ from typing import Any
 
 from .._core import format_bytes
 from ..versions import __version__
-from . import bands, changes
+from . import changes
 from .contents import Contents, Holders
 from .document import paragraphs, table, text
 from .front_picture import front_picture
@@ -78,7 +78,7 @@ def peaks(contents: Contents) -> str:
             f'<span class="swatch" data-band="{band}"></span>{text(name)}',
             *(format_bytes(column[1][band]) for column in columns),
         ]
-        for band, name in enumerate(bands.NAMES)
+        for band, name in enumerate(contents.band_names)
         if any(column[1][band] for column in columns)
     ]
     rows.append(["together", *(format_bytes(sum(column[1])) for column in columns)])

@@ -1,0 +1,142 @@
+"""A device's trace as a graph and two plans of it: where PyTorch put each block, and a packed arena.
+
+An operator stands for each allocation, in program order; it reads what is freed before the next one. So blocks live in
+the graph as they did on the device, and `verify` judges both plans as any other.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from .. import _core
+from ..errors import InvalidPlanError, InvalidSnapshotError
+from .figures import Figures
+from .lives import Lives
+from .places import UNKNOWN, Place
+from .recorded import Device
+
+BEFORE = Place(op="before the recording")
+
+
+@dataclass
+class _Operator:
+    """An allocation; `made` and `freed` are lives, freed before the next allocation and made by an earlier one."""
+
+    place: Place = UNKNOWN
+    time_ns: int = 0
+    made: list[int] = field(default_factory=list)
+    freed: list[int] = field(default_factory=list)
+
+
+class Planned:
+    """Life i is buffer i and block i."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._operators = _operators_of(figures.lives)
+        self.graph = self._graph()
+
+    def as_it_was(self) -> _core.Plan:
+        """With every block where PyTorch put it; segments that it had at any time lie side by side."""
+        places = _side_by_side(self._figures.device)
+        starts = [begin for begin, _, _ in places]
+        offsets = []
+        for life in self._figures.lives.lives:
+            found = bisect_right(starts, life.address) - 1
+            if found < 0 or life.address + life.requested > places[found][1]:
+                raise InvalidSnapshotError(f"the block at {life.address:#x} is in no segment")
+            offsets.append(life.address - places[found][0] + places[found][2])
+        return self._plan(offsets, 0, "PyTorch's allocator")
+
+    def packed(self) -> _core.Plan:
+        """In the smallest arena that was found."""
+        packed = self._figures.packed
+        return self._plan(packed.offsets, packed.bound_bytes, packed.algorithm)
+
+    def _graph(self) -> _core.Graph:
+        lives, builder = self._figures.lives, _core.GraphBuilder()
+        for life in lives.lives:
+            builder.buffer(
+                life.requested, resident=False, initial=False, role="activation", name=life.place.function or "block"
+            )
+        for operator in self._operators:
+            builder.op(
+                operator.place.op or operator.place.function or "allocation",
+                [builder.value(number, "uint8", [lives.lives[number].requested]) for number in operator.freed],
+                operator.made,
+                time_ns=operator.time_ns,
+                source=operator.place.source,
+            )
+        for number, life in enumerate(lives.lives):
+            if life.end == lives.allocations:
+                builder.keep(number)
+        return builder.build()
+
+    def _plan(self, offsets: Sequence[int], bound: int, layout: str) -> _core.Plan:
+        lives = self._figures.lives.lives
+        content = {
+            "format": "lowtide-plan",
+            "version": 1,
+            "figures": {
+                "alignment": 1,
+                "arena": max((offset + life.requested for offset, life in zip(offsets, lives, strict=True)), default=0),
+                "peak": self._figures.peak_bytes,
+                "bound": bound,
+                "time_ns": sum(operator.time_ns for operator in self._operators),
+            },
+            "provenance": {"order": "program", "layout": layout, "graph": self.graph.fingerprint},
+            "blocks": [
+                {"buffer": number, "begin": life.begin, "end": life.end, "offset": offset}
+                for number, (life, offset) in enumerate(zip(lives, offsets, strict=True))
+            ],
+            "steps": [
+                {"op": op, "reads": operator.freed, "writes": operator.made}
+                for op, operator in enumerate(self._operators)
+            ],
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "plan.json"
+            path.write_text(json.dumps(content))
+            plan = _core.Plan.load(path)
+        try:
+            _core.verify(self.graph, plan)
+        except InvalidPlanError as error:
+            raise InvalidSnapshotError(f"blocks that are in use overlap: {error}") from None
+        return plan
+
+
+def _operators_of(lives: Lives) -> list[_Operator]:
+    operators = [_Operator() for _ in range(lives.allocations)]
+    for number, life in enumerate(lives.lives):
+        operators[life.begin].made.append(number)
+        operators[life.begin].place = life.place
+        if life.begin < life.end - 1 and life.end < lives.allocations:
+            operators[life.end - 1].freed.append(number)
+    if lives.begins_before:
+        operators[0].place = BEFORE
+    for operator, (time, after) in zip(operators, pairwise(lives.times_us), strict=False):
+        operator.time_ns = max(0, after - time) * 1000
+    return operators
+
+
+def _side_by_side(device: Device) -> list[tuple[int, int, int]]:
+    """Of all memory that the allocator had at any time: where it begins and ends, and where that begins in the plan."""
+    spans = [(segment.address, segment.address + segment.size) for segment in device.segments]
+    spans += [
+        (event.address, event.address + event.size) for event in device.events if event.action.startswith("segment_")
+    ]
+    places: list[tuple[int, int, int]] = []
+    for begin, end in sorted(spans):
+        if places and begin <= places[-1][1]:
+            first, last, offset = places[-1]
+            places[-1] = (first, max(last, end), offset)
+        else:
+            last_begin, last_end, last_offset = places[-1] if places else (0, 0, 0)
+            places.append((begin, end, last_offset + last_end - last_begin))
+    return places
