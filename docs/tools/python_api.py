@@ -29,6 +29,7 @@ SECTIONS = {
         "Report",
         "diff",
         "Diff",
+        "export",
         "snapshot",
         "Snapshot",
         "explain_oom",

@@ -14,6 +14,7 @@ from ._base.memory_errors import is_out_of_memory
 from ._core import Graph, Plan, verify
 from ._diff.difference import Diff, diff
 from ._explain import Explanation, explain
+from ._export.export import export
 from ._fit.report import FitReport
 from ._oom import reserve as oom_reserve
 from ._plan import plan
@@ -73,6 +74,7 @@ __all__ = [
     "diff",
     "explain",
     "explain_oom",
+    "export",
     "fit",
     "is_out_of_memory",
     "keep",

@@ -36,6 +36,7 @@ NAMES = [
     "diff",
     "explain",
     "explain_oom",
+    "export",
     "fit",
     "is_out_of_memory",
     "keep",

@@ -17,6 +17,7 @@ GOING_ON = [
     "docs/replay.md",
     "docs/explain.md",
     "docs/report.md",
+    "docs/export.md",
     "docs/diff.md",
     "docs/swap.md",
 ]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from .. import _core
 from .._base.program import DONE, Parser, UsageError, answer, leave, refusing
+from .._base.whole_files import write_whole
 from .._core import format_bytes
-from .._report.report import write_whole
+from .._report.program import add_captured
 from .difference import Diff, signed
 from .holders import Peak, loaded, saved
-from .program import add_captured
 from .versions import Asked, version_named
 
 FAILED = 1

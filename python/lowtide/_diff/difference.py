@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import _core
+from .._base.whole_files import write_whole
 from .._core import format_bytes
-from .._report.report import report, write_whole
+from .._report.report import report
 from .._report.source_lines import short, text_of
 from .holders import Held, Holder, Peak, Sources, peak_of
 from .page import page_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from .._base.program import DONE, Parser, answer, leave, refusing, size
+from .._base.program import DONE, Parser, answer, leave, refusing
+from .._report.program import add_captured
 from .difference import Diff
 from .versions import Asked, version_at, version_named
 
@@ -24,14 +25,6 @@ Examples:
   lowtide diff before.json now.json
   lowtide diff --step train.py:make main . -o diff.html
 """
-
-
-def add_captured(parser: Parser) -> None:
-    """The options of a step that is captured."""
-    parser.add_argument("--device", metavar="NAME", help="whose times a captured step has: A100, L4")
-    parser.add_argument("--batch", type=size, metavar="N", help="of a captured step")
-    parser.add_argument("--length", type=size, metavar="N", help="of a captured step")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
 def _parser() -> Parser:

@@ -53,11 +53,16 @@ def _parser() -> Parser:
     parser.add_argument("--memory-budget", metavar="AMOUNT", help='of the plan that is made: 6GiB, or "60%%" of eager')
     parser.add_argument("--latency-budget", metavar="TIME", help="of the plan that is made: 20ms")
     parser.add_argument("--link", metavar="RATE", help="tensors may leave for the host's memory: 16GB/s")
+    add_captured(parser)
+    return parser
+
+
+def add_captured(parser: Parser) -> None:
+    """The options of a step that is captured."""
     parser.add_argument("--device", metavar="NAME", help="whose times a captured step has: A100, L4")
     parser.add_argument("--batch", type=size, metavar="N", help="of a captured step")
     parser.add_argument("--length", type=size, metavar="N", help="of a captured step")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-    return parser
 
 
 def run(arguments: Sequence[str]) -> int:

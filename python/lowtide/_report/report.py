@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._base.whole_files import write_whole
 from .._given import graph_and_plan
 from .contents import Contents, contents_of
 from .page import excerpt_of, page_of
@@ -59,25 +59,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         return excerpt_of(self._contents)
-
-
-def write_whole(target: Path, content: str) -> None:
-    """Writes a file wholly or not at all."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def report(

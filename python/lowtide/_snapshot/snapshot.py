@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from .._base.whole_files import write_whole
 from .._core import format_bytes
-from .._report.report import write_whole
 from .._report.source_lines import text_of
 from ..errors import InvalidSnapshotError
 from .figures import Figures
