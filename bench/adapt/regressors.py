@@ -19,6 +19,7 @@ from torch import nn
 
 from bench.adapt.tasks import Task, tasks
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from lowtide._adapt.memory import CpuMemory
 from lowtide._base.blocks import find_blocks
 
@@ -61,7 +62,7 @@ def print_table(chosen: Sequence[Task], samples: int = 60) -> list[dict[str, Any
     }
     print(header(("task", "regressor", "fitted on", "error", "fit ms", "predict us a batch")))
     rows = []
-    for task in chosen:
+    for task in each(chosen, "tasks"):
         chance = random.Random(1)
         extents = [task.extents(chance) for _ in range(samples + 20)]
         torch.manual_seed(0)

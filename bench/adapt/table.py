@@ -33,6 +33,7 @@ from torch import nn
 import lowtide
 from bench.adapt.tasks import Task, loss_of, tasks
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from lowtide import _core
 from lowtide._adapt.forward import Caches, Forward
 from lowtide._adapt.second_runs import SecondRuns
@@ -304,6 +305,6 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     known = tasks(options.scale)
     rows = []
-    for name in options.tasks or known:
+    for name in each(options.tasks or known, "tasks"):
         rows += print_task(known[name], options.batches, options.budgets, options.methods)
     return rows

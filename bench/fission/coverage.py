@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import zoo
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.zoo.graphs import OPTIMIZERS, settings, zeroed_after
 from lowtide._capture.recorder import Ref
 from lowtide._lower.axes import axes_of
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Prints the table; gives its rows."""
     print(header(COLUMNS))
     rows = []
-    for name in options.models or zoo.names():
+    for name in each(options.models or zoo.names(), "models"):
         for use, batch in settings(zoo.row_of(name)):
             rows.append(measure(name, use, batch, options.size))
             print(line(cells(rows[-1])), flush=True)

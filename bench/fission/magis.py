@@ -39,6 +39,7 @@ from typing import Any
 import lowtide
 from bench.fission import workloads
 from bench.fission.batch_axes import BatchAxes
+from bench.lib import progress
 from bench.lib.markdown import header, line
 from bench.zoo.graphs import MIB
 from lowtide import _core
@@ -275,7 +276,7 @@ def behind(rows: Sequence[dict[str, Any]]) -> list[str]:
 def print_searches(steps: Iterable[Step], options: argparse.Namespace) -> list[dict[str, Any]]:
     """How many states of each step the search follows in a second, and how good their orders are; gives the rows."""
     rows = []
-    for step in steps:
+    for step in progress.each(steps, "steps"):
         found = searched(step, SEARCH_LIMIT, options.seconds, 1, reorders=True)
         per_second = found.states / found.cpu_seconds
         row = _search_row(step, {}, found) | {"states_per_second": per_second} | scheduling(step, options.walks)

@@ -35,6 +35,7 @@ import lowtide
 from bench import zoo
 from bench.fission.batch_axes import BatchAxes
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.zoo.btlm import BTLM, EMBEDDING_SCALE
 from bench.zoo.graphs import MIB, OPTIMIZERS, zeroed_after
 from bench.zoo.tasks import Batch, train_step
@@ -232,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     options.folder.mkdir(parents=True, exist_ok=True)
     print(header(COLUMNS))
-    for name in options.names or names:
+    for name in each(options.names or names, "workloads"):
         for device in options.device or DEVICES:
             print(line(write(named(name), device, options.folder, small=options.small)), flush=True)
 

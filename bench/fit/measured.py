@@ -19,6 +19,7 @@ import torch
 import lowtide
 from bench import zoo
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.step import zoo as zoo_measured
 from bench.zoo.graphs import MIB
 
@@ -65,7 +66,7 @@ def print_table(models: Sequence[str]) -> dict[str, tuple[Compared, Compared]]:
     torch.set_num_threads(1)
     print(header(COLUMNS))
     rows = {}
-    for name in models:
+    for name in each(models, "models"):
         rows[name] = compare(name)
         print(line((name, *(cell for side in rows[name] for cell in side.cells(1)))), flush=True)
     for kind, sides in zip(("eager", "planned"), zip(*rows.values(), strict=True), strict=True):

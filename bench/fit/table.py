@@ -22,6 +22,7 @@ import torch
 import lowtide
 from bench import zoo
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from lowtide._fit.report import Planned
 
 GIB = 2**30
@@ -52,7 +53,7 @@ def print_table(
     """Prints the table; gives each report and the seconds that it took."""
     print(header(COLUMNS))
     found = {}
-    for name in models:
+    for name in each(models, "models"):
         begin = time.process_time()
         report = ask(name, device, size=size, largest_batch=largest_batch)
         found[name] = report, time.process_time() - begin

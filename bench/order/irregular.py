@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import lowtide
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.order.irregular_graphs import FAMILIES, make
 
 MIB = 2**20
@@ -63,7 +64,7 @@ def print_tables(families: Sequence[str], ops: int, seeds: int, *, detail: bool)
         columns = ("family", "pass", "graphs", "program / bound", "best / bound", "worst", "proven", "seconds, most")
     print(header(columns))
     rows = []
-    for family in families:
+    for family in each(families, "families"):
         for training in (False, True):
             group = []
             for seed in range(seeds):

@@ -17,6 +17,7 @@ from typing import Any
 
 import lowtide
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.zoo import graphs as zoo_graphs
 from bench.zoo.graphs import ADAMS, GRADIENTS, MIB, Form, Step
 
@@ -73,7 +74,7 @@ class Ordered:
 
 def measure(steps: Iterable[Step]) -> Iterator[Ordered]:
     """Plans each twice."""
-    for step in steps:
+    for step in each(steps, "steps"):
         begin = time.process_time()
         order = lowtide.plan(step.graph, reuse=False)
         ordered = time.process_time()

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.packing.packers import Answer, Lowtide, Packer, competitors
 from bench.packing.problems import Problem, make, read
 
@@ -277,7 +278,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     for text in absent:
         print(text)
     bench = Bench(_sizes(options), Lowtide(program), others, options.traces)
-    for name in options.sections or SECTIONS:
+    for name in each(options.sections or SECTIONS, "sections"):
         print(f"\n## {name}\n")
         SECTIONS[name](bench)
     if bench.wrong:

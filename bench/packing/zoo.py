@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import lowtide
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.zoo import graphs as zoo_graphs
 from bench.zoo.graphs import MIB, Form, Step
 
@@ -36,7 +37,7 @@ class Packed:
 
 def measure(steps: Iterable[Step]) -> Iterator[Packed]:
     """Plans each."""
-    for step in steps:
+    for step in each(steps, "steps"):
         begin = time.perf_counter()
         plan = lowtide.plan(step.graph, order="program", reuse=False)
         seconds = time.perf_counter() - begin

@@ -33,6 +33,7 @@ import lowtide
 from bench import zoo
 from bench.lib.apart import ROOT, command_of
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.zoo.graphs import MIB
 from lowtide import _core, _torch
 from lowtide._replay.profiles import Packed
@@ -100,7 +101,7 @@ def print_memory(models: Sequence[str], build: Callable[[str], zoo.Job]) -> list
     columns = ("model", "", "requests", "most alive MiB", "arena", "fragmentation", "best fit", "pool", "arena / pool")
     print(header((*columns, "ms to pack")))
     rows: list[dict[str, Any]] = []
-    for name in models:
+    for name in each(models, "models"):
         for what, loop in (("training", training), ("inference", inference)):
             packed = packed_of(loop(build(name)))
             heuristic = Packed.pack(packed.recording, algorithm="skyline")
@@ -180,7 +181,7 @@ def print_time(models: Sequence[str], rounds: int) -> list[Nanos]:
     """The table; gives its rows."""
     print(header(("model", "size", "requests", "PyTorch ns", "pool ns", "arena ns", "arena / PyTorch")))
     rows = []
-    for name in models:
+    for name in each(models, "models"):
         whole = packed_of(training(build(name)))
         parts: list[tuple[str, Packed | None]] = [("all", whole)]
         parts += [(label, of_sizes(whole, least, most)) for label, least, most in CLASSES]
@@ -233,7 +234,7 @@ def print_steps(models: Sequence[str], steps: int) -> list[dict[str, Any]]:
     """The table; gives its rows."""
     print(header(("model", "plain ms", "replayed ms", "replayed / plain")))
     rows = []
-    for name in models:
+    for name in each(models, "models"):
         plain, replayed = (1e3 * seconds for seconds in timed_apart(name, (BATCH, BATCH), steps))
         rows.append({"model": name, "plain_ms": plain, "replayed_ms": replayed})
         print(line((name, f"{plain:.2f}", f"{replayed:.2f}", f"{replayed / plain:.3f}")), flush=True)
@@ -266,7 +267,7 @@ def print_capacity(models: Sequence[str], steps: int) -> list[dict[str, Any]]:
     columns = ("model", "capacity MiB", "largest batch, pool", "arena", "samples/s, plain", "replayed")
     print(header((*columns, "replayed / plain")))
     rows = []
-    for name in models:
+    for name in each(models, "models"):
         need = cache(partial(needs, name))
         capacity = need(BATCH)[0]
 

@@ -19,6 +19,7 @@ import lowtide
 from bench import zoo
 from bench.lib.markdown import header, line
 from bench.lib.models import bert, plain_step, tokens
+from bench.lib.progress import each
 from bench.step.time import WARM_STEPS, timed
 
 LIMIT = 3.0  # what guard mode may cost
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Prints the table; gives its rows."""
     print(header(("model", "plain ms", "guarded ms", "guarded / plain")))
     rows: list[dict[str, Any]] = []
-    for name in options.models:
+    for name in each(options.models, "models"):
         plain, guarded = compare(name)
         rows.append({"model": name, "plain_ms": plain, "guarded_ms": guarded})
         print(line((name, f"{plain:.2f}", f"{guarded:.2f}", f"{guarded / plain:.2f}")), flush=True)

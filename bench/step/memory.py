@@ -22,6 +22,7 @@ import lowtide
 from bench.lib.apart import ROOT, command_of
 from bench.lib.markdown import header, line
 from bench.lib.models import MODELS, OPTIMIZERS, plain_step
+from bench.lib.progress import each
 from bench.page.step_memory import COLUMNS, cells
 
 SIDES = ("eager", "planned", "without_grads")  # the last: planned, with keep_grads=False
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Prints the table; gives its rows."""
     print(header(COLUMNS))
     rows: list[dict[str, Any]] = []
-    for name in options.models or MODELS:
+    for name in each(options.models or MODELS, "models"):
         with tempfile.TemporaryDirectory() as cache:
             os.environ["LOWTIDE_CACHE_DIR"] = cache
             peaks = {f"{side}_bytes": train_apart(name, side) for side in SIDES}

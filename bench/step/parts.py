@@ -28,6 +28,7 @@ from torch.nn import functional
 import lowtide
 from bench.lib.apart import ROOT, command_of
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.page.step_parts import COLUMNS, cells
 
 SIDES = ("eager", "exact", "any")  # the last two: planned, with parts that have the bits of whole operators, and all
@@ -187,7 +188,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Prints the table; gives its rows."""
     print(header(COLUMNS))
     rows: list[dict[str, Any]] = []
-    for name in options.steps or MODELS:
+    for name in each(options.steps or MODELS, "steps"):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["LOWTIDE_CACHE_DIR"] = os.environ["LOWTIDE_BENCH_WEIGHTS"] = folder
             found = measured(name, folder)

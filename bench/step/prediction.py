@@ -33,6 +33,7 @@ import lowtide
 from bench import zoo
 from bench.lib.markdown import header
 from bench.lib.models import bert, gpt2, plain_step, tokens
+from bench.lib.progress import each
 from bench.step import zoo as zoo_measured
 from bench.zoo.graphs import zeroed_after
 from bench.zoo.tasks import Batch, StepMaker
@@ -178,7 +179,7 @@ def print_table(names: Sequence[str], **options: Any) -> list[Prediction]:
     torch.set_num_threads(1)
     print(header(COLUMNS))
     rows = []
-    for name in names:
+    for name in each(names, "models"):
         row = predict(name, **options)
         times = f"{row.program:.2f} | {row.step:.2f} | {row.outside:.2f} | {row.eager:.2f}"
         shares = f"{row.alone_of_program:.2f} | {row.alone_of_step:.2f}"

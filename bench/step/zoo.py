@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 import lowtide
 from bench import zoo
 from bench.lib.markdown import header, line
+from bench.lib.progress import each
 from bench.zoo.graphs import MIB, zeroed_after
 
 STEPS = 5
@@ -87,7 +88,7 @@ def print_table(models: Sequence[str]) -> list[Measured]:
     torch.set_num_threads(1)
     print(header(COLUMNS))
     rows = []
-    for name in models:
+    for name in each(models, "models"):
         row = measure(name)
         sizes = [f"{size / MIB:.2f}" for size in (row.eager_bytes, row.planned_bytes)]
         ratio = f"{row.planned_bytes / row.eager_bytes:.2f}"

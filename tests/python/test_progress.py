@@ -1,5 +1,7 @@
-"""The line that is shown while a plan is searched for: on a terminal only, cleared in the end, and by Ctrl-C too."""
+"""What is shown of what takes long: a line on a terminal, cleared in the end and by Ctrl-C too; a bar in a notebook;
+lines that stay in a file."""
 
+import io
 import os
 import pty
 import re
@@ -11,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.lib.progress import each
 from lowtide import _core
+from lowtide._base import progress
+from lowtide._base.progress import ProgressLine
 from program import CLEAR, PROGRAM
 
 LAYERS = 200  # planned in more than the half second after which the line is shown
@@ -19,6 +24,8 @@ MANY_LAYERS = 600  # planned for long enough to be stopped in the midst of it
 LINE = re.compile(r"planning \d+\.\d s: peak [\d.]+ .iB at \+[\d.]+ % time, bound [\d.]+ .iB, gap [\d.]+ %")
 SCRIPT = """
 import sys, lowtide
+from lowtide._base.progress import _Terminal
+_Terminal.patience = _Terminal.every = 0  # however fast the machine is
 graph = lowtide.Graph.load(sys.argv[1])
 try:
     lowtide.plan(graph, memory_budget=0.3)
@@ -142,3 +149,110 @@ def test_what_watching_raises_ends_the_search(graph: Path) -> None:
 
     with pytest.raises(KeyError):
         _core.plan(_core.Graph.load(graph), memory_budget=0.3, watching=refuse)
+
+
+# -- terminals, notebooks and files -----------------------------------------------------------------------------------
+
+
+class Screen(io.StringIO):
+    """A standard error; a terminal or not. Time goes on by itself."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self.now = 1000.0
+        patch.setattr(sys, "stderr", self)
+        patch.setattr(progress.time, "monotonic", lambda: self.now)
+        patch.delenv("LOWTIDE_QUIET", raising=False)
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def test_a_bar_has_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal=True)
+    line = ProgressLine("profiling", 400)
+    for done in range(400):
+        screen.now = 1000 + done / 100
+        line.show("aten.mm", done)
+    line.clear()
+    shown = screen.getvalue().split(CLEAR)
+    assert shown[0] == shown[-1] == ""
+    assert shown[1] == "profiling 0.5 s [##..................] 50 of 400, 3.5 s left: aten.mm"
+    assert len(shown) == 2 + len(range(50, 400, 20)), "every 0.2 s"
+
+
+def test_a_file_has_a_line_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(monkeypatch, terminal=False)
+    line = ProgressLine("planning")
+    for second in range(100):
+        screen.now = 1000 + second
+        line.show("peak 1 GiB")
+    line.clear()
+    assert screen.getvalue().splitlines() == [f"lowtide: planning {at}.0 s: peak 1 GiB" for at in (30, 60, 90)]
+
+
+def test_a_benchmark_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was asked for by name, so LOWTIDE_QUIET leaves its bar alone, which leaves before a line of its tables."""
+    screen = Screen(monkeypatch, terminal=True)
+    monkeypatch.setenv("LOWTIDE_QUIET", "1")
+    line = ProgressLine("models", 2)
+    screen.now += 1
+    line.show("a", 1)
+    assert screen.getvalue() == ""
+    for item in each(["a", "b", "c"], "models"):
+        screen.now += 1
+        if item == "b":
+            print("a row")
+            assert screen.getvalue().endswith(f"models 1.0 s [######..............] 1 of 3, 2.0 s left: b{CLEAR}")
+    assert screen.getvalue().endswith(f"{CLEAR}models 2.0 s [#############.......] 2 of 3, 1.0 s left: c{CLEAR}")
+    assert capsys.readouterr().out == "a row\n"
+
+
+NOTEBOOK = """
+import sys, types
+class ZMQInteractiveShell: pass
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
+from lowtide._base import progress
+progress._Notebook.patience = progress._Notebook.every = 0
+line = progress.ProgressLine("profiling", 40)
+for done in range(40):
+    line.show("aten.mm", done)
+line.clear()
+"""
+
+
+def test_a_notebook_has_a_bar_of_tqdm() -> None:
+    pytest.importorskip("tqdm")
+    line = [sys.executable, "-W", "error", "-c", NOTEBOOK]
+    done = subprocess.run(line, env={**os.environ, "LOWTIDE_QUIET": ""}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "profiling:" in done.stderr and "39/40" in done.stderr and "aten.mm" in done.stderr
+
+
+def test_a_notebook_without_tqdm_has_lines() -> None:
+    without = "import sys; sys.modules['tqdm'] = None\n" + NOTEBOOK.replace("_Notebook", "_File")
+    line = [sys.executable, "-W", "error", "-c", without]
+    done = subprocess.run(line, env={**os.environ, "LOWTIDE_QUIET": ""}, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr.count("lowtide: profiling ") == 40, done.stderr
+
+
+TRAINING = """
+import torch, lowtide
+from lowtide._base.progress import _Terminal
+_Terminal.patience = _Terminal.every = 0
+model = torch.nn.Sequential(*[torch.nn.Linear(32, 32 + i % 2) if i == 0 else torch.nn.ReLU() for i in range(6)])
+def step(x):
+    model.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    return loss.detach()
+lowtide.compile(step, model=model)(torch.ones(4, 32))
+"""
+
+
+def test_capturing_and_profiling_are_shown(tmp_path: Path) -> None:
+    code, sent, _ = on_terminal([sys.executable, "-c", TRAINING])
+    assert code == 0
+    assert re.search(r"capturing \d+\.\d s: [1-9]\d* operators", sent), sent
+    assert re.search(r"profiling \d+\.\d s \[#*\.*\] [1-9]\d* of \d+, \d+\.\d s left", sent), sent

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from .. import _core
 from .._base.blocks import Wanted, find_blocks
 from .._base.budgets import read_byte_budget
+from .._base.decisions import decided, is_wanted
 from .._base.progress import ProgressLine
 from .._base.sources import warn_user
 from .._base.tensors import extents_of, tensors_in
@@ -434,6 +436,8 @@ class Adapter:
             planning_us=batch.planning_us,
         )
         self.history.add(record)
+        if is_wanted("adapt"):
+            decided("adapt", "batch", **asdict(record))
         self._count(ordinary)
         if self._line is not None:
             self._line.show(record.line())

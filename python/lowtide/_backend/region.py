@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 
 from .. import _core, _torch
 from .._base.cache_directory import CacheDirectory, default_directory
+from .._base.decisions import decided
 from .._base.engine_switches import read_switches
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
@@ -104,6 +105,8 @@ class Region:
                     forms = [layout_of(given) if isinstance(given, torch.Tensor) else given for given in inputs]
                     known = SizedRegion(self.joint, self.halves, forms, self._cache, self._guard)
                     self._sizes[key] = known
+                    reason = "first call" if len(self._sizes) == 1 else "another form of inputs"
+                    decided("capture", "captured", function=self.name, number=len(self._sizes), reason=reason)
                     self.together.check_learning(known)
         return (None, known) if isinstance(known, str) else (known, "")
 

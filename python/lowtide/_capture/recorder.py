@@ -27,6 +27,7 @@ from .._base.engine_switches import changed_since, read_operator_switches
 from .._base.hints import is_recomputed
 from .._base.interrupts import signals_held
 from .._base.own_thread import on_this_thread
+from .._base.progress import ProgressLine
 from .._base.schemas import positional
 from .._base.sources import user_line
 from .._base.structure import instances_in
@@ -213,6 +214,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.forbidden: dict[int, type[Exception]] = {}
         self._took_fakes: list[bool] = []  # by how often it is entered
         self._misused: type[Exception] | None = None  # what a backward pass that goes on is to raise
+        self._line = ProgressLine("capturing")
 
     def __enter__(self) -> Recorder:
         self._took_fakes.append(take_fakes_for_tensors())
@@ -220,6 +222,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._line.clear()
         if self._took_fakes.pop():
             leave_fakes_alone()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
@@ -354,6 +357,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)  # autograd asks for a device where it cannot bear an exception
         signals_held.look()
+        self._line.show(f"{len(self.recording.calls)} operators")
         self.refuse_misuse()
         refuse_collective(func)
         if func is ITEM:

@@ -27,6 +27,7 @@ from torch.nn.parameter import is_lazy
 from .. import _core, _torch
 from .._base.budgets import read_latency_budget, read_memory_budget
 from .._base.cache_directory import CacheDirectory, default_directory
+from .._base.decisions import decided, log_to_stderr
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
 from .._base.sources import warn_user
@@ -290,6 +291,10 @@ class CompiledStep:
             exact_parts=self._parts == "exact",
         )  # fmt: skip
         self._records.append(record)
+        decided(
+            "capture", "captured", function=_name_of(self._function), number=len(self._records), reason=record.reason,
+            operators=len(tape.recording.calls),
+        )  # fmt: skip
         if len(self._records) > _QUIET_CAPTURES:
             _announce(f"lowtide: capture {len(self._records)} of {_name_of(self._function)}: {record.reason}")
         return step
@@ -356,6 +361,7 @@ class CompiledStep:
         if excess <= self._excess:
             return
         self._excess = excess
+        decided("run", "over budget", function=_name_of(self._function), held_bytes=held, excess_bytes=excess)
         planned = plan.resident_bytes + beside.resident + plan.arena_bytes + self._memory_budget.reserved_for(beside)
         outside = max(0, held - planned)
         step.plan_again_with(outside)
@@ -644,11 +650,7 @@ def _mib(size: int) -> str:
 def _announce(line: str) -> None:
     if os.environ.get("LOWTIDE_QUIET"):
         return
-    if not _log.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        _log.addHandler(handler)
-        _log.setLevel(logging.INFO)
+    log_to_stderr()
     _log.info(line)
 
 

@@ -7,6 +7,7 @@ import math
 
 from .. import _core
 from .._base.cache_directory import CacheDirectory
+from .._base.decisions import decided
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
 from ..errors import LowtideError
@@ -40,7 +41,9 @@ class PlanCache:
         plan = self._load(name, graph)
         is_allowed = plan is not None and (parts == "any" or plan.is_exact(graph))
         if plan is not None and is_allowed and _is_within(graph, plan, memory_budget, latency_budget_ns, alignment):
+            decided("cache", "plan found", graph=graph.fingerprint, file=name)
             return plan
+        decided("cache", "plan missed", graph=graph.fingerprint, file=name)
         plan = plan_in_sight(
             graph,
             look=signals_held.look,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .. import _core
+from .._base.decisions import decided
 from .._base.devices import CPU
 from .._base.interrupts import signals_held
 from .._base.pause import PAUSE, TURN
+from .._base.progress import ProgressLine
 from .._base.random_states import read_random_states, set_random_states
 from .._capture.layouts import layouts
 from .._capture.recorder import QUANTIZED, Ref, is_pure
@@ -50,8 +53,11 @@ def profile_operators(
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
     scratch = Scratch(number, make_room)
     random_state = read_random_states()
+    line = ProgressLine("profiling", len(lowered.operators))
+    begin, run = time.perf_counter(), 0
     try:
         for index, operator in enumerate(lowered.operators):
+            line.show(done=index)
             if corrected:
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
@@ -59,6 +65,7 @@ def profile_operators(
             profile = _known(operator, signature, cache, scratch) if can_run_alone(operator) else _assumed(operator)
             if profile is None:
                 signals_held.look()
+                run += 1
                 profile = _profile(operator, [scratch.own(argument) for argument in operator.arguments], timed=True)
                 cache.put(signature, profile)
             if lowered.absent and any(ref.buffer in lowered.absent for ref in operator.reads()):
@@ -90,7 +97,10 @@ def profile_operators(
             signatures.append(signature)
             profiles.append(profile)
     finally:
+        line.clear()
         set_random_states(random_state)
+    seconds = round(time.perf_counter() - begin, 4)
+    decided("profile", "profiled", operators=len(profiles), run_alone=run, seconds=seconds)
     lowered.outputs = _correct(lowered.outputs, corrected)
     cache.save()
     return signatures, profiles

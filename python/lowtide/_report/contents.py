@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from .. import _core
 from .._base.graph_file import GraphFile
+from .._base.plan_decisions import stated
 from .._base.progress import plan_in_sight
 from ..errors import LowtideError
 from . import bands
@@ -87,7 +86,7 @@ class Contents:
 
     @cached_property
     def _stated(self) -> dict[str, Any]:
-        return _stated(self.planned.plan)
+        return stated(self.planned.plan)
 
 
 def contents_of(title: str, graph: _core.Graph, plan: _core.Plan | None) -> Contents:
@@ -108,15 +107,6 @@ def contents_of(title: str, graph: _core.Graph, plan: _core.Plan | None) -> Cont
 def in_program_order(graph: _core.Graph) -> _core.Plan:
     """The plan nearest to what eager PyTorch does: nothing is moved, made in place or run again."""
     return _core.plan(graph, order="program", reuse=False, recompute="none")
-
-
-def _stated(plan: _core.Plan) -> dict[str, Any]:
-    """What the plan's file says beside its tables."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        plan.save(path)
-        content: dict[str, Any] = json.loads(path.read_bytes())
-    return content
 
 
 def _holders(graph: _core.Graph, plan: _core.Plan | None) -> Holders:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import _core
+from .._base.decisions import decided
 from .._base.devices import alignment_on
 from .._base.interrupts import signals_held
 from .._base.stopwatch import Elapsed, Stopwatch
@@ -886,6 +887,7 @@ class CapturedStep:
             else:
                 self._cache.forget(variant.signatures[variant.program.operators[call]])
         variant.replans += 1
+        decided("plan", "again", missed_requests=len(missed), replans=variant.replans)
         try:
             renewed = self._build(variant.lowered, runs, in_parts=variant.in_parts.operators > 0)
         except Exception:  # the step has been made; the old plan goes on serving, with its misses

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .._base.decisions import decided
 from .._base.interrupts import signals_held
 from .._base.memory_errors import is_out_of_memory
 from .._base.sources import OURS, warn_user
@@ -29,6 +30,7 @@ class Fallback:
 
     def refusal(self, reason: str) -> CaptureError:
         """What to raise for a call that is refused."""
+        decided("run", "refused", function=self._name, reason=reason)
         if not self.not_kept:
             return CaptureError(reason)
         return CaptureError(f'{reason}; eager, {self.not_kept}: on_unsupported="eager" allows that')
@@ -37,6 +39,7 @@ class Fallback:
         """Warns of a reason to run eager, if it is a new one."""
         if reason not in self._told:
             self._told.add(reason)
+            decided("run", "eager", function=self._name, reason=reason.removeprefix(": ").strip())
             warn_user(f"lowtide: {self.describe(reason)}")
 
     def describe(self, reason: str) -> str:
