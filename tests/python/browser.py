@@ -75,6 +75,12 @@ class Browser:
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", f"{self._session}/screenshot")))
 
+    def tree(self) -> list[dict[str, Any]]:
+        """What a screen reader is given: roles, names and properties."""
+        asked = {"cmd": "Accessibility.getFullAXTree", "params": {}}
+        nodes = self._ask("POST", f"{self._session}/goog/cdp/execute", asked)["nodes"]
+        return [node for node in nodes if not node["ignored"]]
+
     def log(self, kind: str = "browser") -> list[dict[str, Any]]:
         """What was logged since the last time."""
         entries: list[dict[str, Any]] = self._ask("POST", f"{self._session}/se/log", {"type": kind})

@@ -1,9 +1,13 @@
-"""`lowtide.report` and the program: what their page says, how it looks, and how it moves."""
+"""`lowtide.report` and the program: what their page says, how it looks, and how it moves.
+
+LOWTIDE_FULL=1   a page of 20,000 operators and 100,002 buffers too: its first paint, and frames while it zooms
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import re
 import zlib
@@ -28,6 +32,7 @@ from lowtide._report.timeline import bytes_by_band, planned_bytes, timeline_of
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror=window.hurt=1>\"'&{{data}}\u202e\x07"
 KIB = 1024
+FULL = os.environ.get("LOWTIDE_FULL") == "1"
 
 
 def training_graph(layers: int, *, name: str = "layer", workspace: int = 0, size: int = 4 * KIB) -> lowtide.Graph:
@@ -511,6 +516,39 @@ def test_hostile_names_in_a_browser(window: Browser, tmp_path: Path) -> None:
     assert window.log() == []
 
 
+def large_graph() -> lowtide.Graph:
+    """20,000 operators, each of which makes five buffers, read a few operators later; two are resident."""
+    builder = GraphBuilder()
+    weight = builder.buffer(KIB, resident=True, initial=True, role="parameter", name="weight")
+    state = builder.buffer(KIB, resident=True, initial=True, role="optimizer_state", name="state")
+    given = [builder.value(buffer, "uint8", [KIB]) for buffer in (weight, state)]
+    draw = random.Random(0)
+    waiting: list[list[int]] = [[] for _ in range(20_200)]
+    for op in range(20_000):
+        sizes = [draw.choice([64, 256, 1024, 4096]) for _ in range(5)]
+        made = [
+            builder.buffer(size, resident=False, initial=False, role="activation", name=f"{op} {index}")
+            for index, size in enumerate(sizes)
+        ]
+        builder.op("aten.op", [*given, *waiting[op]], made, time_ns=draw.randrange(500, 2000), backward=op > 10_000)
+        for buffer, size in zip(made, sizes, strict=True):
+            waiting[op + draw.choice([1, 2, 5, 20, 150])].append(builder.value(buffer, "uint8", [size]))
+    return builder.build()
+
+
+@needs_browser
+@pytest.mark.skipif(not FULL, reason="LOWTIDE_FULL=1: a page of 100,002 buffers")
+def test_a_large_page_is_there_soon_and_moves(window: Browser, tmp_path: Path) -> None:
+    graph = large_graph()
+    assert (graph.num_ops, graph.num_buffers) == (20_000, 100_002)
+    lowtide.report(graph, lowtide.plan(graph, order="program", layout="first_fit"), path=tmp_path / "page.html")
+    window.open(tmp_path / "page.html", "#measure")
+    measured = window.wait_for("measured")
+    print(measured)
+    assert measured["blocks"] >= 100_000 and measured["firstPaintMs"] < 2000 and measured["framesPerSecond"] > 30
+    assert window.log() == []
+
+
 @needs_browser
 def test_the_page_measures_itself(window: Browser, page: Path) -> None:
     window.open(page, "#measure")
@@ -538,6 +576,33 @@ def test_words_stand_out_and_all_has_a_name(page: Path, dark: bool) -> None:
             window.press("Tab")
             tabbed.append(window.run("return document.activeElement.id || document.activeElement.textContent.trim()"))
         assert {"theme", "live-canvas", "map-canvas", "Figures", "Peak"} <= set(tabbed)
+
+
+@needs_browser
+def test_a_screen_reader_finds_its_way(window: Browser, page: Path) -> None:
+    """By landmarks and headings; whatever can be focused has a role and a name, and charts say what keys do."""
+    window.open(page)
+    window.wait_for("ready")
+    nodes = window.tree()
+
+    def named(role: str) -> list[str]:
+        return [node.get("name", {}).get("value", "") for node in nodes if node["role"]["value"] == role]
+
+    assert all(len(named(role)) == 1 for role in ("banner", "main", "contentinfo", "navigation"))
+    titles = ["Figures", "Bytes over the step", "Addresses", "What the plan changes", "Memory and time"]
+    titles.append("Who holds the peak")
+    assert named("heading")[1:] == titles and set(titles) <= set(named("region"))
+    charts = ["Bytes alive at each step, stacked by role", "Addresses of buffers over the steps"]
+    assert named("application") == charts
+    described = [
+        node.get("description", {}).get("value", "") for node in nodes if node["role"]["value"] == "application"
+    ]
+    assert all(words.startswith("Arrow keys move the cursor") for words in described)
+    assert len(named("status")) == 2, "what is under the cursor is said"
+    for node in nodes:
+        properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+        if properties.get("focusable") and node["role"]["value"] != "RootWebArea":
+            assert node.get("name", {}).get("value"), node
 
 
 def violations(window: Browser) -> list[Any]:
