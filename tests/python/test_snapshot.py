@@ -81,6 +81,29 @@ def test_peaks_are_the_allocators() -> None:
         assert packed.arena_bytes == found.packed.arena_bytes <= was.arena_bytes
 
 
+def test_blocks_of_segments_that_are_gone_are_refused() -> None:
+    made = Recorder()
+    made.record()
+    made.free(made.allocate(4 * MIB, line=1))
+    del made.segments[:]
+    assert made.events is not None
+    made.events[:] = [event for event in made.events if event["action"] != "segment_alloc"]
+    with pytest.raises(lowtide.InvalidSnapshotError, match="is in no segment"):
+        figures_of(made)
+
+
+def test_allocations_that_were_skipped_in_memory_that_was_there_are_refused() -> None:
+    """Of 3000 bytes, and later of 100 in the midst of them: both would have been there from the beginning."""
+    made = Recorder()
+    first = made.allocate(3000, line=1)
+    made.record()
+    made.free(first)
+    assert figures_of(made).alive == [3000] and made.events is not None
+    made.events += [{**event, "addr": first + 1024, "size": 100} for event in made.events]
+    with pytest.raises(lowtide.InvalidSnapshotError, match="overlaps another one from before the recording"):
+        figures_of(made)
+
+
 def test_memory_from_before_the_recording() -> None:
     made = Recorder()
     kept, freed = made.allocate(1000, line=1), made.allocate(2000, line=2)
@@ -96,6 +119,17 @@ def test_memory_from_before_the_recording() -> None:
     ]
     made.free(kept)
     assert figures_of(made).alive == [3000, 1500]
+
+
+def test_memory_that_ran_out_is_told() -> None:
+    made = fragmented()
+    assert made.events is not None
+    frames = made.events[0]["frames"]
+    made.events.append(
+        {"action": "oom", "size": 3 * MIB, "device_free": MIB, "stream": 0, "time_us": 9, "frames": frames}
+    )
+    said = str(lowtide.Snapshot(figures_of(made), "x"))
+    assert "ran out of memory once: 3.00 MiB were asked for, 1.00 MiB of the device were free" in said
 
 
 def test_without_a_history() -> None:
@@ -159,12 +193,30 @@ def a_segment_twice(snapshot: Any) -> None:
     snapshot["segments"].append({**first, "blocks": [dict(block) for block in first["blocks"]]})
 
 
+def without(*actions: str) -> Any:
+    """As `skip_actions` leaves them out."""
+
+    def change(snapshot: Any) -> None:
+        snapshot["device_traces"][0][:] = [one for one in snapshot["device_traces"][0] if one["action"] not in actions]
+
+    return change
+
+
+def without_the_end_of_a_segment(snapshot: Any) -> None:
+    """It was given back, and nothing says so."""
+    trace = snapshot["device_traces"][0]
+    trace.append({**trace[0], "addr": trace[0]["addr"] + (1 << 40), "size": 0})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (without_a_free, "is not in use in the end, as the trace says: events are missing"),
         (allocated_twice, "is allocated while it is in use: events are missing"),
         (a_segment_twice, "reaches into it"),
+        (without("alloc"), "allocates nothing in it: events are missing; was something skipped with skip_actions"),
+        (without("free_completed"), "is not in use in the end, as the trace says: events are missing"),
+        (without_the_end_of_a_segment, "begins a segment that is not there in the end: events are missing"),
         (lambda s: s["device_traces"][0].append(s["device_traces"][0][0]), "the same dict is there twice"),
         (lambda s: s["segments"][0]["blocks"].pop(), "total_size is 2097152"),
         (lambda s: s["segments"][0].update(active_size=1), "active_size is 1, its blocks have 1048576"),

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ..errors import InvalidSnapshotError
 from .places import UNKNOWN, Place, Places
 from .recorded import Device, Event
+from .spans import Spans
 
 
 @dataclass
@@ -88,6 +89,8 @@ class _Replay:
                 del self._in_use[event.address]
                 del self._in_order[bisect_left(self._in_order, event.address)]
         self._rest()
+        self._check_segments()
+        self._check_beginning()
         self._lives.sort(key=lambda life: life.begin)
         before = bool(self._lives) and self._lives[0].begin == 0
         if not before:
@@ -142,6 +145,35 @@ class _Replay:
             held.add(block.address)
         for address in self._in_use.keys() - held:
             raise _missing(address, "is not in use in the end, as the trace says")
+
+    def _check_segments(self) -> None:
+        """Blocks lie in segments; what was had from the device and not given back is there in the end."""
+        spans = Spans(self._device)
+        for life in self._lives:
+            spans.offset_of(life.address, life.requested)
+        had: set[int] = set()
+        for event in self._device.events:
+            if event.action == "segment_alloc":
+                if event.address in had:
+                    raise _missing(event.address, "begins a segment that is there already")
+                had.add(event.address)
+            elif event.action == "segment_free":
+                had.discard(event.address)
+        for address in had - {segment.address for segment in self._device.segments}:
+            raise _missing(address, "begins a segment that is not there in the end")
+        actions = {event.action for event in self._device.events}
+        if {"segment_alloc", "segment_map"} & actions and not {"alloc", "oom"} & actions:
+            raise InvalidSnapshotError(
+                "the trace takes memory from the device and allocates nothing in it: events are missing; was something "
+                "skipped with skip_actions?"
+            )
+
+    def _check_beginning(self) -> None:
+        """What was there before was there at once, so it lies side by side."""
+        before = sorted((life for life in self._lives if life.begin == 0), key=lambda life: life.address)
+        for life, after in pairwise(before):
+            if life.address + life.requested > after.address:
+                raise _missing(after.address, "overlaps another one from before the recording")
 
 
 def _missing(address: int, what: str) -> InvalidSnapshotError:

@@ -91,8 +91,10 @@ def notes(figures: Figures) -> list[str]:
             "Some memory was in use before the recording began. What of it was freed later is counted from the "
             "beginning."
         )
-    if count := sum(event.action == "oom" for event in figures.device.events):
-        said.append(f"The device ran out of memory {count} time{'s' if count > 1 else ''} while this was recorded.")
+    if failures := [event for event in figures.device.events if event.action == "oom"]:
+        times = "once" if len(failures) == 1 else f"{len(failures)} times; the last time"
+        asked, free = format_bytes(failures[-1].size), format_bytes(failures[-1].address)
+        said.append(f"The device ran out of memory {times}: {asked} were asked for, {free} of the device were free.")
     return said
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,7 +18,7 @@ from ..errors import InvalidPlanError, InvalidSnapshotError
 from .figures import Figures
 from .lives import Lives
 from .places import UNKNOWN, Place
-from .recorded import Device
+from .spans import Spans
 
 BEFORE = Place(op="before the recording")
 
@@ -44,14 +43,8 @@ class Planned:
 
     def as_it_was(self) -> _core.Plan:
         """With every block where PyTorch put it; segments that it had at any time lie side by side."""
-        places = _side_by_side(self._figures.device)
-        starts = [begin for begin, _, _ in places]
-        offsets = []
-        for life in self._figures.lives.lives:
-            found = bisect_right(starts, life.address) - 1
-            if found < 0 or life.address + life.requested > places[found][1]:
-                raise InvalidSnapshotError(f"the block at {life.address:#x} is in no segment")
-            offsets.append(life.address - places[found][0] + places[found][2])
+        spans = Spans(self._figures.device)
+        offsets = [spans.offset_of(life.address, life.requested) for life in self._figures.lives.lives]
         return self._plan(offsets, 0, "PyTorch's allocator")
 
     def packed(self) -> _core.Plan:
@@ -123,20 +116,3 @@ def _operators_of(lives: Lives) -> list[_Operator]:
     for operator, (time, after) in zip(operators, pairwise(lives.times_us), strict=False):
         operator.time_ns = max(0, after - time) * 1000
     return operators
-
-
-def _side_by_side(device: Device) -> list[tuple[int, int, int]]:
-    """Of all memory that the allocator had at any time: where it begins and ends, and where that begins in the plan."""
-    spans = [(segment.address, segment.address + segment.size) for segment in device.segments]
-    spans += [
-        (event.address, event.address + event.size) for event in device.events if event.action.startswith("segment_")
-    ]
-    places: list[tuple[int, int, int]] = []
-    for begin, end in sorted(spans):
-        if places and begin <= places[-1][1]:
-            first, last, offset = places[-1]
-            places[-1] = (first, max(last, end), offset)
-        else:
-            last_begin, last_end, last_offset = places[-1] if places else (0, 0, 0)
-            places.append((begin, end, last_offset + last_end - last_begin))
-    return places
