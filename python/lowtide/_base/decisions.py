@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TOPICS = ("capture", "profile", "plan", "order", "layout", "recompute", "swap", "cache", "run", "adapt")
+TOPICS = ("capture", "profile", "plan", "order", "layout", "recompute", "swap", "cache", "run", "adapt", "replay")
 _LEVELS = {"": logging.INFO, "info": logging.INFO, "debug": logging.DEBUG}
 _ALL = "all"
 _log = logging.getLogger("lowtide")

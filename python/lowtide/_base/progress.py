@@ -169,12 +169,14 @@ def plan_in_sight(graph: _core.Graph, *, look: Callable[[], None] | None = None,
     """`_core.plan`, with a line of progress. `look` is called meanwhile: what it raises ends the search."""
     line = ProgressLine()
     begin, last = time.perf_counter(), ""
+    limit = options.get("time_limit")
 
     def watch(found: str) -> None:
         nonlocal last
         if look is not None:
             look()
-        line.show(found)
+        left = "" if limit is None else f", at most {max(0.0, begin + limit - time.perf_counter()):.1f} s left"
+        line.show(found + left)
         if found != last:
             last = found
             detail("order", "searching", found=found)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import _core, _torch
+from .._base.decisions import decided
 from .._base.sources import warn_user
 from ..errors import LowtideError
 from .signature import Signature
@@ -52,7 +53,12 @@ class Packed:
         script = _torch.Script(
             recording, [-1 if outside else offset for outside, offset in zip(is_outside, offsets, strict=True)]
         )
-        return cls(recording, script, arena, bound, algorithm, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        decided(
+            "replay", "packed", requests=len(sizes), arena_bytes=arena, bound_bytes=bound, name=algorithm,
+            seconds=round(seconds, 4),
+        )  # fmt: skip
+        return cls(recording, script, arena, bound, algorithm, seconds)
 
     def op_at(self, request: int) -> str:
         """The operator that made it, if that is known."""

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._base.progress import ProgressLine
 from ..errors import InvalidSnapshotError
 from .unpickling import plain_data
 
@@ -63,7 +64,12 @@ class Device:
 
 def read_devices(path: str | os.PathLike[str]) -> list[Device]:
     """Those of which a snapshot says anything. Raises `InvalidSnapshotError`, or `OSError`."""
-    return devices_of(plain_data(_content(Path(path))))
+    content = _content(Path(path))
+    line = ProgressLine("reading", max(1, len(content) >> 20))
+    try:
+        return devices_of(plain_data(content, lambda at: line.show("MiB", at >> 20)))
+    finally:
+        line.clear()
 
 
 def _content(path: Path) -> bytes:

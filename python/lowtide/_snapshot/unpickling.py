@@ -27,9 +27,12 @@ _Step = Callable[[int], int]
 """Runs an instruction whose operands begin here, and gives where the next one begins."""
 
 
-def plain_data(pickled: bytes) -> Any:
-    """What a pickle holds. Raises `InvalidSnapshotError` for one that is damaged, or that is more than data."""
-    machine = _Machine(pickled)
+def plain_data(pickled: bytes, watch: Callable[[int], None] = lambda at: None) -> Any:
+    """What a pickle holds. Raises `InvalidSnapshotError` for one that is damaged, or that is more than data.
+
+    `watch` is told now and then how many bytes have been read.
+    """
+    machine = _Machine(pickled, watch)
     at = machine.begin()
     steps = machine.steps()
     try:
@@ -53,8 +56,9 @@ def _refuse(at: int) -> NoReturn:
 class _Machine:
     """`_stack` holds what came after the last mark, `_below` what was there before each."""
 
-    def __init__(self, pickled: bytes) -> None:
+    def __init__(self, pickled: bytes, watch: Callable[[int], None]) -> None:
         self._pickled = pickled
+        self._watch = watch
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []
         self._memo: list[Any] = []
@@ -75,7 +79,7 @@ class _Machine:
     def steps(self) -> list[_Step]:
         """By code."""
         known: dict[str, _Step] = {
-            "MARK": self._mark, "FRAME": lambda at: at + 8, "MEMOIZE": self._memoize, "LONG1": self._long,
+            "MARK": self._mark, "FRAME": self._frame, "MEMOIZE": self._memoize, "LONG1": self._long,
             "NONE": self._constant(None), "NEWTRUE": self._constant(True), "NEWFALSE": self._constant(False),
             "BININT1": self._number("<B"), "BININT2": self._number("<H"), "BININT": self._number("<i"),
             "BINFLOAT": self._number(">d"), "SHORT_BINUNICODE": self._string("<B"), "BINUNICODE": self._string("<I"),
@@ -89,6 +93,11 @@ class _Machine:
         for name, step in known.items():
             steps[_CODES[name]] = step
         return steps
+
+    def _frame(self, at: int) -> int:
+        """Picklers begin one every 64 KiB or so; what is in it needs none."""
+        self._watch(at)
+        return at + 8
 
     def _unknown(self, at: int) -> int:
         code = self._pickled[at - 1]
