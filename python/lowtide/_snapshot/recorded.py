@@ -18,7 +18,7 @@ from .._base.progress import ProgressLine
 from ..errors import InvalidSnapshotError
 from .unpickling import plain_data
 
-_MOST_BYTES = 2 << 30
+_MOST_BYTES = 1 << 30
 _MOST_ADDRESS = 1 << 62
 _STATES = ("active_allocated", "active_awaiting_free", "active_pending_free", "inactive")
 _ACTIONS = {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map"}

@@ -3,7 +3,8 @@
 A pickle is a program for a machine with a stack. Of its instructions this machine has those that make and fill lists,
 tuples and dictionaries, and those for numbers and strings; it has none that looks up a name or calls something. What it
 makes takes memory in proportion to the bytes that it has read: numbers have 64 bits, strings are no longer than the
-file, there is at most one container for 8 bytes (PyTorch writes one for 16), and marks nest no deeper than a snapshot.
+file, there is at most one container or string for 8 bytes (PyTorch writes one for 25 or more), each is remembered once
+at most, and marks nest no deeper than a snapshot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 
 from ..errors import InvalidSnapshotError
 
-_FREE_CONTAINERS, _BYTES_PER_CONTAINER = 1000, 8
+_FREE, _BYTES_EACH = 1000, 8  # of containers and strings
 _DEEPEST = 100
 _PROTOCOLS = (2, 3, 4, 5)
 _CODES = {opcode.name: ord(opcode.code) for opcode in pickletools.opcodes}
@@ -62,7 +63,7 @@ class _Machine:
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []
         self._memo: list[Any] = []
-        self._containers = 0
+        self._made = 0  # containers and strings
 
     def begin(self) -> int:
         """Where the first instruction is."""
@@ -106,6 +107,11 @@ class _Machine:
             f"{_NAMES.get(code, hex(code))} at byte {at - 1} of the pickle"
         )
 
+    def _count(self, at: int) -> None:
+        self._made += 1
+        if self._made > _FREE + at // _BYTES_EACH:
+            _refuse(at)
+
     # -- numbers and strings
 
     def _constant(self, value: bool | None) -> _Step:
@@ -140,6 +146,7 @@ class _Machine:
             end = begin + int(read(self._pickled, at)[0])
             if end > len(self._pickled):
                 _damaged(at)
+            self._count(end)
             self._stack.append(self._pickled[begin:end].decode(errors="replace"))
             return end
 
@@ -148,6 +155,8 @@ class _Machine:
     # -- what was there before
 
     def _memoize(self, at: int) -> int:
+        if len(self._memo) >= self._made:
+            _refuse(at)
         self._memo.append(self._stack[-1])
         return at
 
@@ -158,8 +167,7 @@ class _Machine:
         def step(at: int) -> int:
             if read(self._pickled, at)[0] != len(self._memo):
                 _refuse(at)
-            self._memo.append(self._stack[-1])
-            return at + length
+            return self._memoize(at) + length
 
         return step
 
@@ -173,11 +181,6 @@ class _Machine:
         return step
 
     # -- containers
-
-    def _count(self, at: int) -> None:
-        self._containers += 1
-        if self._containers > _FREE_CONTAINERS + at // _BYTES_PER_CONTAINER:
-            _refuse(at)
 
     def _mark(self, at: int) -> int:
         if len(self._below) == _DEEPEST:
