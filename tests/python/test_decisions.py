@@ -72,6 +72,16 @@ def test_the_trace_has_a_line_for_each_decision(tmp_path: Path, monkeypatch: pyt
     assert by_topic["profile"]["run_alone"] > 0 and by_topic["layout"]["name"]
 
 
+def test_regions_of_torch_compile_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOWTIDE_TRACE", str(tmp_path))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    torch.compile(model, backend="lowtide")(torch.ones(4, 8)).sum().backward()
+    found = told(tmp_path)
+    (captured,) = (line for line in found if line["topic"] == "capture")
+    assert (captured["number"], captured["reason"]) == (1, "first call")
+    assert next(line["decision"] for line in found if line["topic"] == "plan") == "planned"
+
+
 def test_plans_on_disk_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOWTIDE_TRACE", str(tmp_path / "trace"))
     plans = PlanCache(CacheDirectory(tmp_path / "plans"))

@@ -18,7 +18,7 @@ import lowtide
 from lowtide._base.graph_file import GraphFile
 from lowtide._export import program
 from lowtide._report.timeline import planned_bytes, timeline_of
-from test_report import HOSTILE, MAKER, plans_of, random_graph, training_graph
+from test_report import HOSTILE, MAKER, in_parts, plans_of, random_graph, training_graph
 
 NUMBER = (int, float)
 FIELDS = {  # of the Trace Event Format, by phase: what an event must have
@@ -36,6 +36,7 @@ def some_plans() -> list[tuple[lowtide.Graph, lowtide.Plan]]:
     made = [(chain, plan) for plan in plans_of(chain)]
     made.append((chain, lowtide.plan(chain, memory_budget="60%", link="100000GB/s")))
     assert made[-1][1].transfers() and any(len(plan.order) > chain.num_ops for _, plan in made)
+    made.append(in_parts())
     for seed in range(20):
         graph = random_graph(seed)
         made += [(graph, plan) for plan in plans_of(graph)]
@@ -81,7 +82,9 @@ def test_the_trace_is_valid_and_adds_up(tmp_path: Path) -> None:
         run = [event for event in trace["traceEvents"] if event["ph"] == "X"]
         assert [event["name"] for event in run] == [graph.op_name(op) for op in plan.order]
         assert sum(event["dur"] for event in run) == pytest.approx(sum(timeline.times) / 1000)
-        assert sum(event["cat"] == "again" for event in run) == len(plan.order) - len(set(plan.order))
+        again = 0 if plan.step_parts() else len(plan.order) - len(set(plan.order))
+        assert sum(event["cat"] == "again" for event in run) == again
+        assert sum("part" in event["args"] for event in run) == sum(count > 1 for _, _, count in plan.step_parts())
         counted = [sum(event["args"].values()) for event in trace["traceEvents"] if event["ph"] == "C"]
         assert max(counted) == plan.peak_bytes + plan.resident_bytes and counted[-1] == 0
         moved = [event for event in trace["traceEvents"] if event["ph"] == "b"]

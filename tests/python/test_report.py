@@ -60,6 +60,25 @@ def training_graph(layers: int, *, name: str = "layer", workspace: int = 0, size
     return builder.build()
 
 
+def in_parts() -> tuple[lowtide.Graph, lowtide.Plan]:
+    """`c = g(f(a))` of docs/formats.md, of which what is between f and g is never there whole."""
+    builder = lowtide._core.GraphBuilder()
+    a, b, c = (
+        builder.buffer(1 << 20, resident=name == "a", initial=name == "a", role="activation", name=name)
+        for name in "abc"
+    )
+    value = builder.value(a, "uint8", [1 << 20])
+    first = builder.op("f", [value], [b], time_ns=18)
+    second = builder.op("g", [builder.value(b, "uint8", [1 << 20])], [c], time_ns=18)
+    builder.keep(c)
+    for op in (first, second):
+        builder.axis(op, [1 << 20], [1 << 20], [(2, 0, 10, True)])
+    graph = builder.build()
+    plan = lowtide._core.plan(graph, memory_budget=(5 << 20) // 2)
+    assert plan.step_parts()
+    return graph, plan
+
+
 def random_graph(seed: int) -> lowtide.Graph:
     """Ops that read a few earlier tensors, with results that may be made over their operands."""
     draw = random.Random(seed)
@@ -195,23 +214,7 @@ def test_why_something_was_swapped() -> None:
 
 
 def test_why_something_runs_in_parts() -> None:
-    """`c = g(f(a))` of docs/formats.md, of which what is between f and g is never there whole."""
-    from lowtide._core import plan as core_plan
-
-    builder = GraphBuilder()
-    a, b, c = (
-        builder.buffer(1 << 20, resident=name == "a", initial=name == "a", role="activation", name=name)
-        for name in "abc"
-    )
-    value = builder.value(a, "uint8", [1 << 20])
-    first = builder.op("f", [value], [b], time_ns=18)
-    second = builder.op("g", [builder.value(b, "uint8", [1 << 20])], [c], time_ns=18)
-    builder.keep(c)
-    for op in (first, second):
-        builder.axis(op, [1 << 20], [1 << 20], [(2, 0, 10, True)])
-    graph = builder.build()
-    plan = core_plan(graph, memory_budget=(5 << 20) // 2)
-    assert plan.step_parts()
+    graph, plan = in_parts()
     file = GraphFile(graph)
     changes = changes_of(timeline_of("", graph, file, plan), file, ["memory"])
     assert {(change.kind, change.op, change.parts) for change in changes} == {

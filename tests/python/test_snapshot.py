@@ -262,6 +262,8 @@ def test_the_page(tmp_path: Path) -> None:
         assert lowtide._core.format_bytes(figures[name]) in page.text, name
     assert "/home/a/train.py:77" in page.text and page.fields()["bands"][0] == "before the recording"
     assert [plan["name"] for plan in page.fields()["plans"]] == ["PyTorch's allocator", "packed"]
+    notebook = Page(found._repr_html_())
+    assert "svg" in {tag for tag, _ in notebook.tags} and not {"script", "img"} & {tag for tag, _ in notebook.tags}
 
 
 @needs_browser

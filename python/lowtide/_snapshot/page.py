@@ -33,6 +33,12 @@ def page_of(figures: Figures, title: str) -> str:
     )
 
 
+def excerpt_of(figures: Figures, title: str) -> str:
+    """A part that needs neither script nor style of its own, for a cell of a notebook."""
+    head = f"<p><b>{text(title)}</b><br>{text(lead(figures))}</p>"
+    return head + _reserved(figures) + _figures(figures) + paragraphs(notes(figures)) + _holders(figures)
+
+
 def _contents(figures: Figures, title: str) -> Contents:
     planned = Planned(figures)
     file = GraphFile(planned.graph)

@@ -11,7 +11,7 @@ from .._core import format_bytes
 from .._report.source_lines import text_of
 from ..errors import InvalidSnapshotError
 from .figures import Figures
-from .page import lead, notes, page_of, shown
+from .page import excerpt_of, lead, notes, page_of, shown
 from .planned import Planned
 from .recorded import read_devices
 
@@ -75,6 +75,9 @@ class Snapshot:
     def _share(self) -> str:
         reserved = self._figures.peak_reserved_bytes
         return f", {100 * self._figures.fragmentation_bytes / reserved:.1f} % of all that was" if reserved else ""
+
+    def _repr_html_(self) -> str:
+        return excerpt_of(self._figures, f"Memory of {self._name}")
 
     def __repr__(self) -> str:
         return f"<Snapshot: {lead(self._figures)}>"
