@@ -232,6 +232,22 @@ def test_what_cannot_be_so_is_refused(change: Any, message: str, tmp_path: Path)
         lowtide.snapshot(write(tmp_path / "trace.pickle", snapshot))
 
 
+def test_snapshots_that_are_no_files() -> None:
+    found = lowtide.snapshot(fragmented().snapshot())
+    assert found.figures()["peak_reserved_bytes"] == 6 * MIB and "Memory of a snapshot" in found.html
+    for wrong in ([], 3, None):
+        with pytest.raises(TypeError):
+            lowtide.snapshot(wrong)  # type: ignore[arg-type]
+
+
+def test_blocks_of_older_versions_have_no_address() -> None:
+    snapshot = fragmented().snapshot()
+    for segment in snapshot["segments"]:
+        for block in segment["blocks"]:
+            del block["address"]
+    assert lowtide.snapshot(snapshot).figures() == lowtide.snapshot(fragmented().snapshot()).figures()
+
+
 def test_several_devices(tmp_path: Path) -> None:
     first, second = fragmented().snapshot(), recorded_at_random(1).snapshot()
     for segment in second["segments"]:

@@ -152,7 +152,7 @@ class _Records:
         for found in self.dicts(record.get("blocks"), f"{what}: blocks"):
             state = self.word(found, "state", what, _STATES)
             bytes = self.number(found, "size", what)
-            if self.number(found, "address", what) != place:
+            if "address" in found and self.number(found, "address", what) != place:  # before 2.2 there is none
                 raise InvalidSnapshotError(f"{what}: expected a block at {place:#x}, got one at {found['address']:#x}")
             if state != "inactive":
                 requested = self.number(found, "requested_size", what, most=bytes)

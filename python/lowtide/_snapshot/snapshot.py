@@ -13,7 +13,7 @@ from ..errors import InvalidSnapshotError
 from .figures import Figures
 from .page import excerpt_of, lead, notes, page_of, shown
 from .planned import Planned
-from .recorded import read_devices
+from .recorded import Device, devices_of, read_devices
 
 _SHOWN = 10
 
@@ -83,23 +83,30 @@ class Snapshot:
         return f"<Snapshot: {lead(self._figures)}>"
 
 
-def snapshot(path: str | os.PathLike[str], *, device: int | None = None, effort: float = 1.0) -> Snapshot:
-    """What `torch.cuda.memory._dump_snapshot` wrote to `path`: of the device with the most memory, or of `device`.
+def snapshot(
+    source: str | os.PathLike[str] | dict[str, Any], *, device: int | None = None, effort: float = 1.0
+) -> Snapshot:
+    """What a memory snapshot of PyTorch says: of the device with the most memory, or of `device`.
 
-    The file is read as data: nothing in it is ever run. With a history, as `torch.cuda.memory._record_memory_history()`
+    `source` is the path of what `torch.cuda.memory._dump_snapshot` wrote, or what `torch.cuda.memory._snapshot()` gave.
+    A file is read as data: nothing in it is ever run. With a history, as `torch.cuda.memory._record_memory_history()`
     records it, all blocks are packed into one arena, each for as long as it was in use. `effort` scales the work of
     packing. Raises `InvalidSnapshotError`.
 
         lowtide.snapshot("trace.pickle").save("page.html")
+        print(lowtide.snapshot(torch.cuda.memory._snapshot()))
     """
     if not 0 < effort < 1e6:
         raise ValueError(f"effort: expected a factor above 0, got {effort!r}")
-    found = read_devices(path)
+    name, found = ("a snapshot", devices_of(source)) if isinstance(source, dict) else _read(Path(source))
     if not found:
-        raise InvalidSnapshotError(f"{path}: no device has any memory there")
+        raise InvalidSnapshotError(f"{name}: no device has any memory there")
     if device is not None:
         found = [one for one in found if one.index == device]
         if not found:
             raise ValueError(f"device: expected one that the snapshot tells of, got {device}")
-    chosen = max((Figures(one, effort) for one in found), key=lambda figures: figures.peak_reserved_bytes)
-    return Snapshot(chosen, Path(path).name)
+    return Snapshot(max((Figures(one, effort) for one in found), key=lambda one: one.peak_reserved_bytes), name)
+
+
+def _read(path: Path) -> tuple[str, list[Device]]:
+    return path.name, read_devices(path)
