@@ -52,21 +52,26 @@ class Section(NamedTuple):
     content: str
 
 
-_CHARTS = [Section("live", "Bytes over the step", ""), Section("map", "Addresses", "")]  # as charts.html has them
+class AboutCharts(NamedTuple):
+    """What is said around the charts; `peaks` and `map_note` are HTML."""
+
+    peaks: str
+    map_note: str
+    live_title: str = "Bytes over the step"
+    time_name: str = "operators' time"
 
 
 def page_with(
-    contents: Contents, before: Sequence[Section], after: Sequence[Section], *, lead: str, peaks: str, map_note: str
+    contents: Contents, lead: str, before: Sequence[Section], charts: AboutCharts, after: Sequence[Section]
 ) -> str:
-    """A page with both charts, sections before and after them, and what is said of it, of its peaks and of its map."""
-    said = {"picture": sections.picture(contents), "peaks": peaks, "map_note": map_note}
+    """A page with both charts, and sections before and after them; `lead` is HTML."""
+    links = [*before, Section("live", charts.live_title, ""), Section("map", "Addresses", ""), *after]
+    said = charts._asdict() | {"picture": sections.picture(contents)}
     pieces = {
         "policy": policy(),
         "title": text(contents.title),
         "lead": lead,
-        "links": "\n".join(
-            f'<li><a href="#{id}">{text(title)}</a></li>' for id, title, _ in [*before, *_CHARTS, *after]
-        ),
+        "links": "\n".join(f'<li><a href="#{id}">{text(title)}</a></li>' for id, title, _ in links),
         "before": _sections(before),
         "charts": fill(_read("charts.html"), said).rstrip(),
         "after": _sections(after),
@@ -90,15 +95,14 @@ def page_of(contents: Contents) -> str:
     """All of it."""
     return page_with(
         contents,
+        sections.lead(contents),
         [Section("figures", "Figures", sections.figures(contents) + sections.notes(contents))],
+        AboutCharts(sections.peaks(contents), sections.map_note(contents)),
         [
             Section("changes", "What the plan changes", sections.changed(contents)),
             Section("front", "Memory and time", sections.front(contents)),
             Section("holders", "Who holds the peak", sections.holders(contents)),
         ],
-        lead=sections.lead(contents),
-        peaks=sections.peaks(contents),
-        map_note=sections.map_note(contents),
     )
 
 

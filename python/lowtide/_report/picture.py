@@ -74,7 +74,8 @@ def drawn(
     for mark, label in time_ticks(longest, 10) if timed else ((mark, str(mark)) for mark in count_ticks(longest, 10)):
         x = LEFT + mark * x_scale
         out.append(f'<text x="{x:.0f}" y="{base + 18}" text-anchor="middle" fill="{ink}">{label}</text>')
-    out.append(f'<text x="{LEFT + 8}" y="{base - 8}" fill="{ink}">{text(floor)}, {short_bytes(resident)}</text>')
+    if floor:
+        out.append(f'<text x="{LEFT + 8}" y="{base - 8}" fill="{ink}">{text(floor)}, {short_bytes(resident)}</text>')
     x = LEFT
     for curve, color in zip(curves, colors, strict=False):
         out.append(

@@ -6,7 +6,7 @@ from .._base.graph_file import GraphFile
 from .._core import format_bytes
 from .._report.contents import Contents
 from .._report.document import paragraphs, table, text
-from .._report.page import Section, page_with
+from .._report.page import AboutCharts, Section, page_with
 from .._report.picture import Curve, drawn
 from .._report.source_lines import short, text_of
 from .._report.timeline import timeline_of
@@ -23,13 +23,18 @@ def page_of(figures: Figures, title: str) -> str:
     """One file of HTML that loads nothing."""
     about = f"A step is an allocation here, of {figures.lives.allocations}; times are those of the recording."
     about_figures = _figures(figures) + paragraphs(notes(figures)) + f"<figure>{_reserved(figures)}</figure>"
-    return page_with(
-        _contents(figures, title),
-        [Section("figures", "Figures", about_figures)],
-        [Section("holders", "Who holds the peak", _holders(figures))],
-        lead=text(lead(figures)),
+    charts = AboutCharts(
         peaks=paragraphs([about]),
         map_note=text("Segments that PyTorch had at any time lie side by side there."),
+        live_title="Bytes over the recording",
+        time_name="time",
+    )
+    return page_with(
+        _contents(figures, title),
+        text(lead(figures)),
+        [Section("figures", "Figures", about_figures)],
+        charts,
+        [Section("holders", "Who holds the peak", _holders(figures))],
     )
 
 
