@@ -182,6 +182,19 @@ def test_a_bar_has_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shown) == 2 + len(range(50, 400, 20)), "every 0.2 s"
 
 
+def test_a_standard_error_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (True, False):
+        screen = Screen(monkeypatch, terminal=terminal)
+        line = ProgressLine("planning")
+        screen.now += 60
+        screen.close()
+        line.show("peak")
+        line.clear()
+        ProgressLine("planning").show("peak")
+    monkeypatch.setattr(sys, "stderr", None)
+    ProgressLine("planning").show("peak")
+
+
 def test_a_file_has_a_line_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(monkeypatch, terminal=False)
     line = ProgressLine("planning")

@@ -106,10 +106,12 @@ class _File:
 
 
 def _display(title: str, total: int | None) -> _Display | None:
-    """None without a standard error."""
-    if sys.stderr is None:
+    """None without a standard error, or with one that is closed."""
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):
         return None
-    if sys.stderr.isatty():
+    if is_terminal:
         return _Terminal(sys.stderr)
     tqdm = _tqdm_of_notebook()
     return _File(sys.stderr) if tqdm is None else _Notebook(title, total, tqdm)
@@ -150,12 +152,19 @@ class ProgressLine:
         self._next = now + self._display.every
         taken = now - self._begin
         line = f"{self._title} {taken:.1f} s{self._bar(done, taken)}{': ' if found else ''}{found}"
-        self._display.draw(line, done)
+        self._try(lambda display: display.draw(line, done))
 
     def clear(self) -> None:
         """Leaves the terminal as it was."""
-        if self._display is not None:
-            self._display.clear()
+        self._try(lambda display: display.clear())
+
+    def _try(self, act: Callable[[_Display], None]) -> None:
+        """A standard error that nobody reads any more ends nothing but this line."""
+        try:
+            if self._display is not None:
+                act(self._display)
+        except (OSError, ValueError):
+            self._display = None
 
     def _bar(self, done: int, taken: float) -> str:
         if not self._total:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .._base.decisions import decided
 from .._capture.leftovers import FilledCaches
 from .._capture.tape import Tape
 from .._guards.report import CaptureRecord
@@ -124,6 +125,7 @@ class LiveStep:
     def note_departure(self, error: Exception, reason: str) -> None:
         """A call goes on eagerly."""
         self.departures += 1
+        decided("run", "departed", function=getattr(self.function, "__qualname__", ""), reason=reason)
         only_now = isinstance(error, (DepartedError, RunsEager))
         if isinstance(error, CaptureError) and len(self.optimizers) > 1 and not self.launches_at_each_step:
             self.launches_at_each_step = only_now = True
