@@ -471,6 +471,22 @@ def same_as_pickle(pickled: bytes) -> bool:
     return b"\xed\xb2\x80" in pickled or repr(plain_data(pickled)) == theirs
 
 
+def page_or_refusal(pickled: bytes) -> str:
+    """Where blocks overlap, that is seen when they are put on the page."""
+    try:
+        return lowtide.snapshot(plain_data(pickled), effort=0.001).html
+    except lowtide.InvalidSnapshotError as error:
+        return str(error)
+
+
+def test_times_that_are_none_are_left_out() -> None:
+    for times in ([0, 1 << 62], [1 << 62, 0], [5, 3, 9]):
+        snapshot = fragmented().snapshot()
+        for event, time in zip(snapshot["device_traces"][0][-2:], times, strict=False):
+            event["time_us"] = time
+        assert "<!DOCTYPE html>" in lowtide.snapshot(snapshot).html
+
+
 def test_whatever_a_file_says_it_ends_in_an_answer_or_a_clean_error(nothing_runs: Any) -> None:
     refused = still_right = 0
     honest = [recorded_at_random(seed, allocations=12, before=3).snapshot() for seed in range(8)]
@@ -490,4 +506,5 @@ def test_whatever_a_file_says_it_ends_in_an_answer_or_a_clean_error(nothing_runs
         else:  # a letter of a name may be any other
             still_right += 1
             assert same_as_pickle(pickled)
+            assert page_or_refusal(pickled)
     print(f"{refused} refused, {still_right} still snapshots")

@@ -10,7 +10,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from .. import _core
@@ -20,6 +20,7 @@ from .lives import Lives
 from .places import UNKNOWN, Place
 from .spans import Spans
 
+_LONGEST_US = 366 * 24 * 3600 * 10**6  # that a recording may take
 BEFORE = Place(op="before the recording")
 
 
@@ -113,6 +114,8 @@ def _operators_of(lives: Lives) -> list[_Operator]:
             operators[life.end - 1].freed.append(number)
     if lives.begins_before:
         operators[0].place = BEFORE
-    for operator, (time, after) in zip(operators, pairwise(lives.times_us), strict=False):
-        operator.time_ns = max(0, after - time) * 1000
+    if lives.times_us and max(lives.times_us) - min(lives.times_us) <= _LONGEST_US:  # else they are no times
+        passed = accumulate(lives.times_us, max)  # events of several threads may be out of order
+        for operator, (time, after) in zip(operators, pairwise(passed), strict=False):
+            operator.time_ns = (after - time) * 1000
     return operators
