@@ -12,12 +12,12 @@ function color(name) {
 
 // Which steps are seen: in steps or in nanoseconds, for all plans alike.
 class TimeView {
-  constructor(timelines) {
+  constructor(timelines, unit) {
     this.timelines = timelines;
     this.listeners = [];
     this.cursor = null; // in the same unit
     const timed = timelines.every((timeline) => timeline.elapsed[timeline.steps] > 0);
-    this.setUnit(timed ? "time" : "step");
+    this.setUnit(timed ? unit : "step");
   }
 
   setUnit(unit) {

@@ -72,7 +72,7 @@ async function main() {
   const data = await readData();
   const timelines = data.plans.map((plan) => new Timeline(plan, data));
   for (const element of document.querySelectorAll(".needs-script, #theme")) element.hidden = false;
-  const view = new TimeView(timelines);
+  const view = new TimeView(timelines, document.getElementById("live-unit").dataset.first);
   const byId = (id) => document.getElementById(id);
   const live = new LiveChart(byId("live-canvas"), view, timelines, byId("live-said"));
   const map = new AddressMap(byId("map-canvas"), view, timelines, byId("map-said"));

@@ -59,6 +59,7 @@ class AboutCharts(NamedTuple):
     map_note: str
     live_title: str = "Bytes over the step"
     time_name: str = "operators' time"
+    first_unit: str = "time"  # that the page begins with; or "step"
 
 
 def page_with(

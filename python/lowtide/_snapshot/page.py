@@ -22,12 +22,13 @@ _OTHERS = "other lines"
 def page_of(figures: Figures, title: str) -> str:
     """One file of HTML that loads nothing."""
     about = f"A step is an allocation here, of {figures.lives.allocations}; times are those of the recording."
-    about_figures = _figures(figures) + paragraphs(notes(figures)) + f"<figure>{_reserved(figures)}</figure>"
+    about_figures = _figures(figures) + paragraphs(notes(figures)) + _in_both_themes(figures)
     charts = AboutCharts(
         peaks=paragraphs([about]),
         map_note=text("Segments that PyTorch had at any time lie side by side there."),
         live_title="Bytes over the recording",
         time_name="time",
+        first_unit="step",  # most of a recording may be waiting
     )
     return page_with(
         _contents(figures, title),
@@ -122,14 +123,19 @@ def _figures(figures: Figures) -> str:
     return table("Figures of the snapshot", ["", "at most", "at the end"], rows, (1, 2))
 
 
-def _reserved(figures: Figures) -> str:
+def _in_both_themes(figures: Figures) -> str:
+    """The style of the page shows one of them."""
+    return "".join(f'<figure class="if-{theme}">{_reserved(figures, theme)}</figure>' for theme in ("light", "dark"))
+
+
+def _reserved(figures: Figures, theme: str = "light") -> str:
     """Reserved and in use, over the allocations."""
     steps = list(range(figures.lives.allocations))
     curves = [
         Curve("reserved", steps, figures.lives.reserved, len(steps)),
         Curve("in use", steps, figures.alive, len(steps)),
     ]
-    return drawn(curves, 0, "Reserved and in use", "light", timed=False, across="allocations", floor="")
+    return drawn(curves, 0, "Reserved and in use", theme, timed=False, across="allocations", floor="")
 
 
 def _holders(figures: Figures) -> str:
