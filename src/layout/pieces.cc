@@ -50,6 +50,19 @@ std::uint64_t divided_up(std::uint64_t count, std::uint64_t unit) {
   return count / unit + (count % unit != 0 ? 1 : 0);
 }
 
+Bytes most_alive(const Pieces& problem, std::span<const LayoutItem> items) {
+  std::vector<std::int64_t> change(problem.load.size() + 1);
+  for (const Piece& piece : problem.pieces) {
+    const auto size = static_cast<std::int64_t>(items[piece.item].size.count());
+    change[static_cast<std::size_t>(piece.begin)] += size;
+    change[static_cast<std::size_t>(piece.end)] -= size;
+  }
+  std::int64_t alive = 0;
+  std::int64_t most = 0;
+  for (const std::int64_t bytes : change) most = std::max(most, alive += bytes);
+  return Bytes(static_cast<std::uint64_t>(most));
+}
+
 }  // namespace
 
 Result<Pieces> to_pieces(std::span<const LayoutItem> items) {
@@ -95,6 +108,7 @@ Result<Pieces> to_pieces(std::span<const LayoutItem> items) {
     problem.rounding = std::max(problem.rounding, rounded - item.size);
   }
   find_sections(problem, lives);
+  problem.most_alive = most_alive(problem, items);
   return problem;
 }
 

@@ -40,13 +40,16 @@ struct Pieces {
   std::vector<Units> load;    // by section: the units of all pieces over it
   Bytes unit{1};
   Bytes rounding;         // the most by which any size was rounded up
+  Bytes most_alive;       // bytes at once, as the items have them
   std::size_t items = 0;  // how many the problem has, those that need no place included
 
   int num_sections() const { return static_cast<int>(load.size()); }
   Units highest_load() const { return load.empty() ? 0 : *std::ranges::max_element(load); }
   Layout layout(std::span<const Units> offsets, std::span<const LayoutItem> from) const;
   // A bound on the top as one on the arena: whatever ends highest may have been rounded up.
-  Bytes bound_in_bytes(Units bound) const { return Bytes(static_cast<std::uint64_t>(bound) * unit.count()) - rounding; }
+  Bytes bound_in_bytes(Units bound) const {
+    return std::max(Bytes(static_cast<std::uint64_t>(bound) * unit.count()) - rounding, most_alive);
+  }
 };
 
 // E107 if the sizes do not add up within 62 bits.

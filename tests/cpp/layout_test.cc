@@ -195,6 +195,15 @@ TEST(Layout, AutoTakesTheSmallest) {
   EXPECT_GT(differ, 0u) << "there was nothing to choose";
 }
 
+// Sizes are rounded up to whole units, and what ends highest need not be.
+TEST(Layout, NoBoundIsBelowWhatIsAlive) {
+  const std::vector<LayoutItem> items = {{StepIndex(0), StepIndex(1), Bytes(2'097'152)},
+                                         {StepIndex(1), StepIndex(2), Bytes(140'000)}};
+  const NamedLayout made = unwrap(lay_out(items));
+  EXPECT_EQ(made.layout.arena, Bytes(2'097'152));
+  EXPECT_EQ(made.bound, made.layout.arena);
+}
+
 TEST(Layout, WorkIsLimited) {
   std::mt19937_64 random(1);
   const std::vector<LayoutItem> items = random_items(random, 1000, 1000, 1000);
