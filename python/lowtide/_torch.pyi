@@ -322,6 +322,10 @@ class Program:
     def bytes_put_aside(self) -> int:
         """Bytes of ordinary memory that a run which is to run once more has put aside."""
 
+    @property
+    def annex_bytes(self) -> int:
+        """Bytes that a run under way has beside the arena, which cannot grow now."""
+
     def can_go_on(self) -> bool:
         """Whether it has paused, no other step has run since, and what is bound has not moved."""
 

@@ -295,12 +295,13 @@ Keeping::~Keeping() {
   for (void* block : blocks_) c10::free_cpu(block);
 }
 
-Replay::Replay(Arena& arena, std::byte* base, ReplayStats* stats, std::int64_t margin)
+Replay::Replay(Arena& arena, std::byte* base, ReplayStats* stats, std::int64_t margin, bool in_annex)
     : arena_(arena),
       base_(base),
       around_(this_thread.replaying),
       stats_(stats),
       margin_(margin),
+      in_annex_(in_annex),
       step_(next_step.fetch_add(1)) {
   this_thread.replaying = this;
 }
@@ -337,7 +338,7 @@ void* Replay::serve(std::size_t bytes, bool* planned_outside) {
     if (!departed_ && !overlaps_escaped(address, size)) {
       const std::int64_t end = request.offset + size + margin_;
       if (end > stats_->highest_end) stats_->highest_end = end;
-      count_served(device(), ArenaKind::planned, base_ - arena_.base() + end);
+      if (!in_annex_) count_served(device(), ArenaKind::planned, base_ - arena_.base() + end);
       held_.emplace_back(address, size);
       return address;
     }
@@ -370,9 +371,13 @@ void mark_escaped(void* address, std::int64_t bytes) {
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches(const Arena& arena) {
-  const std::lock_guard lock(escaped_mutex);
+  std::vector<std::pair<void*, std::int64_t>> held;
+  {
+    const std::lock_guard lock(escaped_mutex);  // a device that is asked may be asking what is held
+    held = escaped();
+  }
   std::vector<std::pair<std::int64_t, std::int64_t>> stretches;
-  for (const auto& [address, bytes] : escaped()) {
+  for (const auto& [address, bytes] : held) {
     if (arena.contains(address)) stretches.emplace_back(static_cast<const std::byte*>(address) - arena.base(), bytes);
   }
   return stretches;

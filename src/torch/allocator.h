@@ -131,8 +131,8 @@ struct ReplayStats {
 class Replay {
  public:
   // Of requests on the arena's device, at offsets from `base`. `margin` bytes behind whatever is served belong to the
-  // plan as well.
-  Replay(Arena& arena, std::byte* base, ReplayStats* stats, std::int64_t margin);
+  // plan as well. What is served in an annex is not counted: meters know of all of it.
+  Replay(Arena& arena, std::byte* base, ReplayStats* stats, std::int64_t margin, bool in_annex = false);
   ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
@@ -164,6 +164,7 @@ class Replay {
   Replay* around_;  // what this thread replays otherwise
   ReplayStats* stats_;
   std::int64_t margin_;
+  bool in_annex_;
   std::uint64_t step_;
   const Request* requests_ = nullptr;
   std::size_t count_ = 0;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "allocator.h"
+
 namespace lowtide::torch_runtime {
 
 Arena& Arena::on(Device& device) {
@@ -21,21 +23,31 @@ Arena& Arena::on(Device& device) {
 }
 
 void Arena::add_need(std::int64_t bytes) {
-  std::unique_lock alone(running_, std::defer_lock);
-  if (device_.moves()) alone.lock();
   const std::lock_guard lock(needs_mutex_);
   const std::int64_t wanted = device_.whole_pages(bytes);
-  make_usable(wanted);
+  if (can_have(wanted)) make_usable(wanted);
   needs_.insert(wanted);
+}
+
+bool Arena::can_have(std::int64_t bytes) const {
+  return bytes <= usable_ || !device_.moves() || leases_.empty();
 }
 
 void Arena::make_usable(std::int64_t bytes) {
   if (bytes <= usable_) return;
-  TORCH_CHECK(!device_.moves() || leases_.empty(), "lowtide: the arena on ", device_.where(),
-              " cannot grow while a step runs in it");
   if (device_.moves()) take_turn();
   device_.resize(bytes);
   usable_ = bytes;
+}
+
+// Nobody has a lease: there is room now for all that were in annexes.
+void Arena::grow_to_most() {
+  if (is_too_much_ || !device_.moves() || !leases_.empty()) return;
+  try {
+    make_usable(most_);
+  } catch (const c10::OutOfMemoryError&) {
+    is_too_much_ = true;
+  }
 }
 
 void Arena::remove_need(std::int64_t bytes, std::int64_t keep) {
@@ -44,7 +56,9 @@ void Arena::remove_need(std::int64_t bytes, std::int64_t keep) {
   needs_.erase(needs_.find(device_.whole_pages(bytes)));
   const std::int64_t held = std::max(device_.whole_pages(keep), end_of_leases());
   const std::int64_t left = std::max(needs_.empty() ? 0 : *needs_.rbegin(), held);
-  if (left < usable_) {
+  is_too_much_ = false;
+  if (left < usable_ && (!device_.moves() || leases_.empty())) {
+    most_ = left;
     if (device_.moves()) take_turn();
     device_.resize(left);
     usable_ = left;
@@ -87,9 +101,23 @@ Lease::Lease(Arena& arena, std::int64_t bytes) {
   arena.take_turn();
   const std::int64_t pages = arena.device_.whole_pages(bytes);
   if (pages == 0) return;
-  offset_ = arena.lowest_free(pages);
-  arena.make_usable(offset_ + pages);
-  arena.leases_.emplace(offset_, offset_ + pages);
+  arena.grow_to_most();
+  lie_at(arena, arena.lowest_free(pages), pages);
+}
+
+// Wants the mutex of the arena's needs.
+void Lease::lie_at(Arena& arena, std::int64_t offset, std::int64_t bytes) {
+  const std::int64_t end = offset + bytes;
+  if (arena.can_have(end)) {
+    arena.make_usable(end);
+  } else {
+    annex_ = arena.device_.add_annex(bytes);
+    annex_bytes_ = bytes;
+    serial_ = note_ordinary(arena.device_.where(), annex_, bytes, {});
+  }
+  offset_ = offset;
+  arena.most_ = std::max(arena.most_, end);
+  arena.leases_.emplace(offset, end);
   arena_ = &arena;
 }
 
@@ -97,25 +125,29 @@ Lease::Lease(Arena& arena, const std::byte* base, std::int64_t bytes) {
   const std::lock_guard lock(arena.needs_mutex_);
   const std::int64_t pages = arena.device_.whole_pages(bytes);
   if (pages == 0) return;
-  offset_ = base - arena.base();
-  TORCH_CHECK(arena.is_free(offset_, offset_ + pages), "lowtide: another program runs at a place of the arena");
-  arena.make_usable(offset_ + pages);
-  arena.leases_.emplace(offset_, offset_ + pages);
-  arena_ = &arena;
+  const std::int64_t offset = base - arena.base();
+  TORCH_CHECK(arena.is_free(offset, offset + pages), "lowtide: another program runs at a place of the arena");
+  lie_at(arena, offset, pages);
 }
 
-Lease::Lease(Lease&& other) noexcept : arena_(std::exchange(other.arena_, nullptr)), offset_(other.offset_) {}
+Lease::Lease(Lease&& other) noexcept {
+  *this = std::move(other);
+}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   give_back();
   arena_ = std::exchange(other.arena_, nullptr);
   offset_ = other.offset_;
+  annex_ = std::exchange(other.annex_, nullptr);
+  annex_bytes_ = std::exchange(other.annex_bytes_, 0);
+  serial_ = other.serial_;
   return *this;
 }
 
 std::byte* Lease::base() const {
-  return arena_ == nullptr ? nullptr : arena_->base() + offset_;
+  if (arena_ == nullptr) return nullptr;
+  return annex_ != nullptr ? annex_ : arena_->base() + offset_;
 }
 
 bool Lease::resize(std::int64_t bytes) {
@@ -123,12 +155,17 @@ bool Lease::resize(std::int64_t bytes) {
   const std::lock_guard lock(arena_->needs_mutex_);
   std::int64_t& end = arena_->leases_.at(offset_);
   const std::int64_t wanted = offset_ + arena_->device_.whole_pages(std::max<std::int64_t>(bytes, 1));
-  if (wanted > end && !arena_->is_free(end, wanted)) return false;
-  if (wanted > end) {
-    arena_->take_turn();
-    arena_->make_usable(wanted);
+  const bool free = wanted <= end || arena_->is_free(end, wanted);
+  if (annex_ == nullptr) {
+    if (!free || !arena_->can_have(wanted)) return false;
+    if (wanted > end) {
+      arena_->take_turn();
+      arena_->make_usable(wanted);
+    }
   }
+  if (!free) return bytes <= annex_bytes_;
   end = wanted;
+  arena_->most_ = std::max(arena_->most_, end);
   return true;
 }
 
@@ -136,6 +173,12 @@ void Lease::give_back() {
   if (arena_ == nullptr) return;
   const std::lock_guard lock(arena_->needs_mutex_);
   arena_->leases_.erase(offset_);
+  if (annex_ != nullptr) {
+    arena_->take_turn();
+    note_freed(arena_->device_.where(), annex_, {annex_bytes_, 0, serial_});
+    arena_->device_.remove_annex(std::exchange(annex_, nullptr));
+    annex_bytes_ = 0;
+  }
   arena_ = nullptr;
 }
 

@@ -14,6 +14,12 @@
 // and its backward pass keeps one, so that nothing else runs there:
 //
 //   |-- region A, forward --|--- program B: 25 MB ---|    .
+//
+// An arena that would have to move cannot grow while somebody has a lease. Who finds no room then runs in an annex,
+// memory of its own; when all leases are given back, the arena grows to what they would have taken of it together.
+//
+//   |-- region A, forward --|       |--- program B: 25 MB ---|
+//   |-- region A, forward --|--- program B: 25 MB ---|            from the next time on
 #pragma once
 
 #include <atomic>
@@ -48,14 +54,20 @@ class Lease {
 
   explicit operator bool() const { return arena_ != nullptr; }
   std::byte* base() const;
+  std::int64_t annex_bytes() const { return annex_bytes_; }  // 0: it lies in the arena
 
   // Whether it ends there now; it grows only where nobody else is.
   bool resize(std::int64_t bytes);
   void give_back();
 
  private:
+  void lie_at(Arena& arena, std::int64_t offset, std::int64_t bytes);
+
   Arena* arena_ = nullptr;
-  std::int64_t offset_ = 0;
+  std::int64_t offset_ = 0;  // in the arena, or where it would be there
+  std::byte* annex_ = nullptr;
+  std::int64_t annex_bytes_ = 0;
+  std::uint64_t serial_ = 0;  // of the annex, for meters
 };
 
 class Arena {
@@ -66,7 +78,8 @@ class Arena {
   std::byte* base() const { return device_.base(); }
   bool contains(const void* pointer) const { return device_.contains(pointer); }
 
-  // A program of `bytes` begins to exist: that much becomes usable. Throws c10::Error when it cannot be had.
+  // A program of `bytes` begins to exist: that much becomes usable, as soon as it can be had. Throws c10::Error when
+  // there is no memory.
   void add_need(std::int64_t bytes);
 
   // A program is closed: what no remaining program needs, above `keep` bytes, goes back to the system. Wants `running`.
@@ -91,7 +104,9 @@ class Arena {
   explicit Arena(Device& device) : device_(device) {}
 
   // All of these want `needs_mutex_`.
+  bool can_have(std::int64_t bytes) const;
   void make_usable(std::int64_t bytes);
+  void grow_to_most();
   bool is_free(std::int64_t begin, std::int64_t end) const;
   std::int64_t lowest_free(std::int64_t bytes) const;
   std::int64_t end_of_leases() const;
@@ -103,6 +118,8 @@ class Arena {
   std::multiset<std::int64_t> needs_;
   std::map<std::int64_t, std::int64_t> leases_;  // begin -> end
   std::int64_t usable_ = 0;
+  std::int64_t most_ = 0;     // the highest end of any lease, as if there were no annexes
+  bool is_too_much_ = false;  // there is no memory for that
 };
 
 }  // namespace lowtide::torch_runtime

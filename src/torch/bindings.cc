@@ -356,6 +356,7 @@ PYBIND11_MODULE(_torch, module) {
            }),
            py::arg("again"), py::arg("look") = py::none())
       .def_property_readonly("bytes_put_aside", &Program::bytes_put_aside)
+      .def_property_readonly("annex_bytes", &Program::annex_bytes)
       .def("can_go_on", &Program::can_go_on)
       .def("abandon",
            [](Program& self) {

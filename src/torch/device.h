@@ -36,6 +36,11 @@ class Device {
   // Whether it has another base after it was resized: then its bytes are lost, but for stretches that somebody holds.
   virtual bool moves() const = 0;
 
+  // Where it moves: memory beside it, for whoever runs while it cannot grow. What is removed and held stays until it is
+  // let go.
+  virtual std::byte* add_annex(std::int64_t) { return nullptr; }
+  virtual void remove_annex(std::byte*) {}
+
   // Gives it so many bytes instead of what it has. Throws c10::Error when there is no memory.
   virtual void resize(std::int64_t bytes) = 0;
 
@@ -47,9 +52,10 @@ class Device {
 
   // -- a step on this thread ------------------------------------------------------------------------------------------
 
-  // What was queued on other streams and uses the arena comes first; what operators keep for themselves is there.
-  virtual void before_step() = 0;
-  virtual void after_step() = 0;
+  // In a stretch of the arena or an annex. What was queued on other streams and uses that comes first; what operators
+  // keep for themselves is there.
+  virtual void before_step(const std::byte* begin, std::int64_t bytes) = 0;
+  virtual void after_step(const std::byte* begin, std::int64_t bytes) = 0;
 
   // -- what is behind its memory --------------------------------------------------------------------------------------
 

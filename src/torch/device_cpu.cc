@@ -25,8 +25,8 @@ class CpuDevice final : public Device {
 
   void empty_cache() override {}
 
-  void before_step() override {}
-  void after_step() override {}
+  void before_step(const std::byte*, std::int64_t) override {}
+  void after_step(const std::byte*, std::int64_t) override {}
 
  private:
   AddressRange range_;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -39,14 +38,33 @@ bool is_held(const Impl& impl, std::size_t uses, std::size_t own_uses) {
 // What a device needs around a step, or a part of one.
 class DeviceStep {
  public:
-  explicit DeviceStep(Device& device) : device_(device) { device_.before_step(); }
-  ~DeviceStep() { device_.after_step(); }
+  DeviceStep(Device& device, const std::byte* begin, std::int64_t bytes)
+      : device_(device), begin_(begin), bytes_(bytes) {
+    device_.before_step(begin_, bytes_);
+  }
+  ~DeviceStep() { device_.after_step(begin_, bytes_); }
   DeviceStep(const DeviceStep&) = delete;
   DeviceStep& operator=(const DeviceStep&) = delete;
 
  private:
   Device& device_;
+  const std::byte* begin_;
+  std::int64_t bytes_;
 };
+
+void copy_bytes(Device& device, void* to, const void* from, std::int64_t bytes) {
+  if (bytes == 0) return;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto window = [&](void* memory) {
+    c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(bytes),
+                         c10::DataPtr(memory, device.where()), nullptr, /*resizable=*/false);
+    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(device.key()),
+                                                               c10::scalarTypeToTypeMeta(at::kByte));
+    made.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
+    return made;
+  };
+  window(to).copy_(window(const_cast<void*>(from)), /*non_blocking=*/true);  // NOLINT: it is read
+}
 
 // Somebody else's turn now and then, in the thread's state before the step.
 class Lookout {
@@ -285,7 +303,6 @@ void Program::add_pause(int call) {
 
 void Program::add_turn(std::int64_t kept_bytes) {
   TORCH_CHECK(!at_turn_ && !swaps_ && pauses_.empty(), "lowtide: a region turns once, and does nothing else");
-  TORCH_CHECK(!arena_.device().moves(), "lowtide: regions on ", arena_.device().where(), " are not planned");
   at_turn_ = {static_cast<int>(calls_.size()), outputs_.size(), kept_bytes};
 }
 
@@ -763,7 +780,11 @@ void Program::come_back() {
   Lease there(arena_, arena_bytes_);
   if (!there) return;
   const void* left = aside_ ? aside_.get() : home_;
-  if (at_turn_->kept_bytes > 0) std::memcpy(there.base(), left, static_cast<std::size_t>(at_turn_->kept_bytes));
+  {
+    const DeviceStep leaves(arena_.device(), home_, at_turn_->kept_bytes);
+    const DeviceStep arrives(arena_.device(), there.base(), arena_bytes_);
+    copy_bytes(arena_.device(), there.base(), left, at_turn_->kept_bytes);
+  }
   lie_at(there.base());
   lease_ = std::move(there);
 }
@@ -779,7 +800,8 @@ void Program::put_aside() {
   const auto bytes = static_cast<std::size_t>(at_turn_->kept_bytes);
   if (!aside_) aside_ = c10::GetAllocator(arena_.device().where().type())->allocate(bytes);
   aside_bytes_ = at_turn_->kept_bytes;
-  if (bytes > 0) std::memcpy(aside_.get(), home_, bytes);
+  const DeviceStep reads(arena_.device(), home_, aside_bytes_);
+  copy_bytes(arena_.device(), aside_.get(), home_, aside_bytes_);
   keeps_turn_ = true;
 }
 
@@ -816,8 +838,8 @@ void Program::run_until(int end, const std::function<void()>& look) {
   TORCH_CHECK(!was_paused || turn_ == arena_.turn(), "lowtide: another step has run while this one was paused");
   take_lease();
   if (begins) turn_ = arena_.turn();
-  const DeviceStep on_device(arena_.device());
-  Replay replay(arena_, home_, &stats_, guard_ ? kGuardMargin : 0);
+  const DeviceStep on_device(arena_.device(), home_, arena_bytes_);
+  Replay replay(arena_, home_, &stats_, guard_ ? kGuardMargin : 0, lease_.annex_bytes() > 0);
   torch::jit::Stack stack;
   int index = next_call_;
   Places places(*this);

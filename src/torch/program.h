@@ -203,6 +203,9 @@ class Program : public std::enable_shared_from_this<Program> {
   // Bytes of ordinary memory that a run which is to run once more has put aside.
   std::int64_t bytes_put_aside() const { return aside_bytes_; }
 
+  // Bytes that a run under way has beside the arena, which cannot grow now.
+  std::int64_t annex_bytes() const { return lease_.annex_bytes(); }
+
   // From now on, until enough runs have gone as planned: takes the time of each call. Not with a memory guard, which
   // takes time itself.
   void time_calls();

@@ -55,8 +55,9 @@ CudaDevice* CudaDevice::at(c10::DeviceIndex index) {
 
 bool CudaDevice::contains(const void* pointer) const {
   const std::lock_guard lock(mutex_);
-  return block_.contains(pointer) ||
-         std::any_of(left_.begin(), left_.end(), [&](const Block& block) { return block.contains(pointer); });
+  const auto has = [&](const Block& block) { return block.contains(pointer); };
+  return has(block_) || std::any_of(annexes_.begin(), annexes_.end(), has) ||
+         std::any_of(left_.begin(), left_.end(), has);
 }
 
 CudaDevice::Block CudaDevice::allocate(std::int64_t bytes) {
@@ -64,27 +65,37 @@ CudaDevice::Block CudaDevice::allocate(std::int64_t bytes) {
   const c10::cuda::CUDAGuard here(index_);
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(index_);
   auto* begin = static_cast<std::byte*>(memory_.raw_alloc_with_stream(static_cast<std::size_t>(bytes), stream));
-  last_ = stream;
-  done_.record(stream);
+  uses_.set_last(begin, bytes, stream);
   return {begin, bytes, stream};
 }
 
-// Blocks go back when nobody holds a part of them any more. Wants the mutex.
+// It goes back when nobody holds a part of it any more. Wants the mutex, as all below.
+void CudaDevice::leave(const Block& block) {
+  if (block.bytes > 0) left_.push_back(block);
+  free_unheld();
+}
+
 void CudaDevice::free_unheld() {
   std::erase_if(left_, [&](const Block& block) {
     if (runtime_.is_held(block.begin, block.bytes)) return false;
-    let_wait(*block.stream);
+    if (waits_) uses_.let_wait(block.begin, block.bytes, *block.stream);
+    uses_.forget(block.begin, block.bytes);
     memory_.raw_delete(block.begin);
     return true;
   });
+}
+
+// Whether somebody outside of a step holds a part of all this.
+bool CudaDevice::is_held() const {
+  const auto held = [&](const Block& block) { return runtime_.is_held(block.begin, block.bytes); };
+  return held(block_) || !left_.empty() || std::any_of(annexes_.begin(), annexes_.end(), held);
 }
 
 // The old block goes first, back to the device: two arenas may be more than there is.
 void CudaDevice::resize(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const Block old = std::exchange(block_, {});
-  if (old.bytes > 0) left_.push_back(old);
-  free_unheld();
+  leave(old);
   if (old.bytes > 0) memory_.emptyCache({0, 0});
   try {
     block_ = allocate(bytes);
@@ -94,29 +105,36 @@ void CudaDevice::resize(std::int64_t bytes) {
   }
 }
 
-void CudaDevice::before_step() {
+std::byte* CudaDevice::add_annex(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  annexes_.push_back(allocate(bytes));
+  return annexes_.back().begin;
+}
+
+void CudaDevice::remove_annex(std::byte* begin) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(annexes_.begin(), annexes_.end(), [&](const Block& block) { return block.begin == begin; });
+  const Block block = *found;
+  annexes_.erase(found);
+  leave(block);
+}
+
+void CudaDevice::before_step(const std::byte* begin, std::int64_t bytes) {
   const c10::cuda::CUDAGuard here(index_);
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(index_);
   make_workspaces(stream);
   const std::lock_guard lock(mutex_);
-  let_wait(stream);
-  others_.clear();
+  free_unheld();
+  for (const c10::cuda::CUDAStream& other : others_) uses_.add_of_all(other);
+  if (!is_held()) others_.clear();
+  if (waits_) uses_.let_wait(begin, bytes, stream);
 }
 
-// What is queued there from now on comes after all that uses the arena. Wants the mutex.
-void CudaDevice::let_wait(const c10::cuda::CUDAStream& stream) {
-  if (!waits_) return;
-  if (last_ && *last_ != stream) done_.block(stream);
-  for (const c10::cuda::CUDAStream& other : others_) {
-    c10::cuda::CUDAEvent used;
-    used.record(other);
-    used.block(stream);
-  }
-}
-
-void CudaDevice::after_step() {
-  last_ = c10::cuda::getCurrentCUDAStream(index_);
-  done_.record(*last_);
+void CudaDevice::after_step(const std::byte* begin, std::int64_t bytes) {
+  const c10::cuda::CUDAGuard here(index_);
+  const std::lock_guard lock(mutex_);
+  uses_.set_last(begin, bytes, c10::cuda::getCurrentCUDAStream(index_));
 }
 
 std::shared_ptr<HostTier> CudaDevice::host() {

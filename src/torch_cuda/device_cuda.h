@@ -1,13 +1,12 @@
 // device_cuda.h: the memory of a CUDA device. The arena is a block of PyTorch's caching allocator, so that
-// torch.cuda.memory_allocated() and memory_reserved() count it like any tensor.
+// torch.cuda.memory_allocated() and memory_reserved() count it like any tensor. So is each annex.
 //
-// The arena belongs to the stream that the last step ran on, or that was current when it was allocated. A step on
-// another stream waits for that one first, and for every stream that record_stream() has named since. So does the
-// stream whose pool a block of the arena goes back to.
+// A stretch belongs to the stream that the last step there ran on, or that was current when its block was allocated. A
+// step on another stream waits for that one first, and for every stream that record_stream() has named as long as
+// somebody outside held a part of the arena. So does the stream whose pool a block goes back to.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <memory>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "host_tier.h"
+#include "queued_uses.h"
 #include "torch/runtime.h"
 
 namespace lowtide::torch_runtime {
@@ -40,15 +40,18 @@ class CudaDevice final : public Device {
   void empty_above(std::int64_t) override {}
   void empty_cache() override { memory_.emptyCache(); }
 
-  void before_step() override;
-  void after_step() override;
+  std::byte* add_annex(std::int64_t bytes) override;
+  void remove_annex(std::byte* begin) override;
+
+  void before_step(const std::byte* begin, std::int64_t bytes) override;
+  void after_step(const std::byte* begin, std::int64_t bytes) override;
 
   std::shared_ptr<SlowTier> host_tier() override { return host(); }
 
   // The same; made when it is first asked for.
   std::shared_ptr<HostTier> host();
 
-  // The arena is used there: the next step waits for that.
+  // What somebody holds of the arena is used there: steps wait for that.
   void wait_for_stream(c10::cuda::CUDAStream stream);
 
   // A stream uses what lies at an address. Whether that is in the tier.
@@ -68,17 +71,18 @@ class CudaDevice final : public Device {
     }
   };
   Block allocate(std::int64_t bytes);
+  void leave(const Block& block);
   void free_unheld();
-  void let_wait(const c10::cuda::CUDAStream& stream);
+  bool is_held() const;
 
   const c10::DeviceIndex index_;
   Runtime& runtime_;
   c10::cuda::CUDACachingAllocator::CUDAAllocator& memory_;
   mutable std::mutex mutex_;
   Block block_;
+  std::vector<Block> annexes_;
   std::vector<Block> left_;  // moved on from, and somebody held a part of it
-  std::optional<c10::cuda::CUDAStream> last_;
-  c10::cuda::CUDAEvent done_;  // of the last step
+  QueuedUses uses_;
   bool waits_ = true;
   std::vector<c10::cuda::CUDAStream> others_;
   std::shared_ptr<HostTier> host_;

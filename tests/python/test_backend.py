@@ -482,3 +482,17 @@ def test_it_is_quiet_where_all_is_planned():
 
 def test_it_is_found_by_its_name():
     assert "lowtide" in torch._dynamo.list_backends()
+
+
+def test_a_thread_runs_while_another_one_compiles():
+    """PyTorch's compiler opens anomaly detection for all threads, without a look for NaN."""
+    pair = Pair(Perceptron())
+    pair.both(step(vectors))
+
+    def do(model: nn.Module, call: Any, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        with torch.autograd.set_detect_anomaly(True, check_nan=False):
+            return step(vectors)(model, call, optimizer)
+
+    pair.both(do)
+    (region,) = pair.together().regions
+    assert (region.planned_passes, region.eager_passes) == (4, 0)

@@ -20,6 +20,7 @@ from .options import read_options
 from .other_formulas import refuse_other_formulas
 from .recording import Joint
 from .region import Region
+from .streams import refuse_streams
 from .together import Together
 
 _KEY = "lowtide"  # in the metadata of graphs: which region they are of
@@ -40,6 +41,7 @@ def lowtide(
     together = _together_of(options)
     compiler = _Compiler(together, f"the graph of {_function_of(graph)}")
     try:
+        refuse_streams(graph)
         # As in eager, what autocast does is over when backward() is called.
         with functorch_config.patch(backward_pass_autocast="off"), eager_formulas():
             compiled: Callable[..., Any] = compiler.aot(graph, example_inputs)

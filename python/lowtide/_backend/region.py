@@ -15,7 +15,6 @@ from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.decisions import decided
 from .._base.engine_switches import read_switches
 from .._base.interrupts import signals_held
-from .._base.progress import plan_in_sight
 from .._base.sources import warn_user
 from .._compile.plan_cache import PlanCache
 from .._guards.guards import must_stay_eager
@@ -67,7 +66,8 @@ class Region:
                 return self.forward(args)
         inputs = list(args)
         args.clear()
-        around = must_stay_eager()
+        # Without looking for NaN it is PyTorch's compiler on another thread, or has nothing to say of a graph.
+        around = must_stay_eager(for_nan=True)
         if around:
             return self._eager_forward(inputs, f" under {around}, which must see the graph itself at work")
         with active_replay.paused():
@@ -110,10 +110,8 @@ class Region:
                     self.together.check_learning(known)
         return (None, known) if isinstance(known, str) else (known, "")
 
-    def _plan(self, graph: _core.Graph, limit: int | None) -> _core.Plan:
-        if limit is None:
-            return plan_in_sight(graph, look=signals_held.look)
-        return self._plans.get_or_plan(graph, limit, None)
+    def _plan(self, graph: _core.Graph, limit: int | None, alignment: int) -> _core.Plan:
+        return self._plans.get_or_plan(graph, limit, None, alignment)
 
     def _eager_forward(self, inputs: list[Any], reason: str) -> Any:
         if self._fallback.refuses:

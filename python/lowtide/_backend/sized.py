@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .. import _core, _torch
-from .._base.devices import CPU
+from .._base.devices import CPU, alignment_on, why_not_planned
 from .._base.interrupts import signals_held
 from .._base.pause import TURN
 from .._capture.recorder import Ref
@@ -39,7 +39,8 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 _MOST_RECORDINGS = 3  # each knows more of how results are laid out
 _MOST_REPLANS = 3
 
-Plan = Callable[[_core.Graph, "int | None"], _core.Plan]  # of a graph, within so many bytes
+Plan = Callable[[_core.Graph, "int | None", int], _core.Plan]  # of a graph, within so many bytes, so aligned
+_Plan = Callable[[_core.Graph, "int | None"], _core.Plan]  # the same on the region's device
 
 
 class GaveUp(RuntimeError):
@@ -74,8 +75,9 @@ class Planned:
         return self.kept_bytes + self.handed_out
 
     def held_by(self, program: Program) -> int:
-        """The same of a certain run: whether it is to be backward twice."""
-        return self.held + program.runtime.bytes_put_aside
+        """The same of a certain run: it may be backward twice, or all of its place may be beside the arena."""
+        in_arena = max(self.kept_bytes, program.runtime.annex_bytes)
+        return in_arena + self.handed_out + program.runtime.bytes_put_aside
 
     def under_way(self) -> list[Program]:
         """Programs of runs that are not over."""
@@ -96,7 +98,7 @@ class SizedRegion:
         self._replans = 0
         self.planned: Planned | None = None
         self.retired: list[Planned] = []  # plans that were replaced, with runs that are not over
-        with PeakMeter(True, CPU) as alone:
+        with PeakMeter(True, _device_of(given)) as alone:
             self.recorded, self.lowered, self.profiles, self._signatures = _learn(joint, given, cache)
         self.learning_bytes = alone.bytes
         self.graph = build_graph(self.lowered, self.profiles, guard.margin)
@@ -158,14 +160,20 @@ class SizedRegion:
         """
         lowered, parts = self.lowered, None
         limit = None if budget is None else budget + self.beside
+        alignment = alignment_on(lowered.device)
+
+        def plan_here(graph: _core.Graph, limit: int | None) -> _core.Plan:
+            return plan(graph, limit, alignment)
+
         try:
-            found = plan(self.graph, limit) if budget is not None else self._plan_as_eager(plan)
+            found = plan_here(self.graph, limit) if budget is not None else self._plan_as_eager(plan_here)
         except InfeasibleError as error:
-            if error.code != "E301" or self._guard is not OFF or not in_parts:
+            whole = not in_parts or self._guard is not OFF or lowered.device != CPU
+            if error.code != "E301" or whole:
                 raise
             lowered = with_sums_apart(lower(self.recorded.tape, {}))
             lowered.outputs_at_turn = self.lowered.outputs_at_turn
-            profiles, parts, found = self._in_parts(lowered, limit, plan, error)
+            profiles, parts, found = self._in_parts(lowered, limit, plan_here, error)
         else:
             profiles = self.profiles
         planned = Planned(lowered, profiles, found, parts, budget, 0)
@@ -173,7 +181,7 @@ class SizedRegion:
         planned.kept_bytes = min(_kept_bytes(planned), found.arena_bytes)
         return planned
 
-    def _plan_as_eager(self, plan: Plan) -> _core.Plan:
+    def _plan_as_eager(self, plan: _Plan) -> _core.Plan:
         """Without a budget: the fastest plan, or one that runs operators again if that is larger than eager."""
         found = plan(self.graph, None)
         limit = self.eager_bytes + self.beside
@@ -191,7 +199,7 @@ class SizedRegion:
         return planned
 
     def _in_parts(
-        self, lowered: Lowered, limit: int | None, plan: Plan, error: InfeasibleError
+        self, lowered: Lowered, limit: int | None, plan: _Plan, error: InfeasibleError
     ) -> tuple[list[OpProfile], Parts, _core.Plan]:
         """Operators run in parts, with the bits of the whole, if that keeps the budget."""
         _, profiles = profile_operators(lowered, self._cache, lambda _: 0)
@@ -318,8 +326,6 @@ def _learn(
         recorded = record(joint, given, tangent_layouts(joint, given))
         lowered = lower(recorded.tape, {})
         lowered.outputs_at_turn = sum(isinstance(ref, Ref) for ref in recorded.outputs[: joint.num_outputs])
-        if lowered.device != CPU:
-            raise CaptureError(f"regions on {lowered.device} are not planned yet")
         try:
             signatures, profiles = profile_operators(lowered, cache, lambda _: 0)
         except CaptureError:
@@ -329,6 +335,12 @@ def _learn(
         if not any(lowered.misled.values()):
             return recorded, lowered, profiles, signatures
     raise CaptureError(f"{next(iter(lowered.misled))} gives other strides than PyTorch predicts")
+
+
+def _device_of(given: Sequence[Any]) -> torch.device:
+    """The one whose memory is planned, if it can be."""
+    devices = {form.device for form in given if isinstance(form, Layout) and not why_not_planned(form.device)}
+    return next(iter(devices - {CPU}), CPU)
 
 
 def _is_turn(operator: Operator) -> bool:

@@ -67,8 +67,11 @@ def describe_tensor(leaf: torch.Tensor) -> Hashable:
 SAVED_TENSOR_HOOKS = "saved tensor hooks"
 
 
-def must_stay_eager() -> str:
-    """What is around this call and must see the function itself at work, if anything is: a name for it, or ""."""
+def must_stay_eager(*, for_nan: bool = False) -> str:
+    """What is around this call and must see the function itself at work, if anything is: a name for it, or "".
+
+    `for_nan`: anomaly detection only if it looks for NaN.
+    """
     if torch._C._len_torch_dispatch_stack() > 0:
         return "a dispatch mode"
     if torch._C._functorch.maybe_current_level() is not None:
@@ -79,7 +82,7 @@ def must_stay_eager() -> str:
         return SAVED_TENSOR_HOOKS
     if torch._C._get_tracing_state() is not None:
         return "torch.jit.trace"
-    if torch.is_anomaly_enabled():
+    if torch.is_anomaly_enabled() and (torch.is_anomaly_check_nan_enabled() or not for_nan):
         return "anomaly detection"
     if forward_ad._current_level >= 0:
         return "forward-mode differentiation"
