@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import CheckpointPolicy
 
 from .._base.pause import TURN
+from .._base.progress import ProgressLine
 from .._base.schemas import positional
 from .._base.structure import flatten
-from .._capture.recorder import Call, Recorder, Ref, Where, refs_in, written_buffers
+from .._capture.recorder import Call, Recorder, Ref, Where, written_buffers
 from .._capture.tape import Root, Tape
 from ..errors import CaptureError
 from .halves import TANGENT
@@ -119,15 +121,19 @@ def record(joint: Joint, given: Sequence[Layout | Any], tangents: Sequence[Layou
         recorder.add_fake_root(env[node], names[index], role)
         roots[recorder.ref(env[node]).buffer] = [Root("input", index)]
     num = joint.num_outputs
-    with fake_mode, recorder, torch.no_grad():
+    with fake_mode, recorder, torch.no_grad(), _shown(len(joint.first) + len(joint.second)) as shown:
         for node in joint.first:
+            shown()
             env[node] = recorder.run(node, env, joint.module)
         left = [recorder.ref(leaf) for leaf in _tensors(joint.outputs[:num], env)]
-        left += [recorder.ref(env[node]) for node in joint.inputs if _is_written(recorder, env[node])]
+        written = _written(recorder)
+        given_back = [recorder.ref(leaf) for leaf in _tensors(joint.inputs, env)]
+        left += [ref for ref in given_back if ref.buffer in written]
         taken = [recorder.ref(env[node]) for node in joint.tangents]
         recorder.recording.calls.append(Call(TURN, (left, taken), {}, [], Where("turn", "")))
         begin = len(recorder.recording.calls)
         for node in joint.second:
+            shown()
             env[node] = recorder.run(node, env, joint.module)
         for call in recorder.recording.calls[begin:]:
             call.backward = True
@@ -145,6 +151,23 @@ def record(joint: Joint, given: Sequence[Layout | Any], tangents: Sequence[Layou
     recorder.let_go()
     placeholders = {node.name: index for index, node in enumerate(joint.inputs)}
     return Recorded(tape, refs, values, list(tangents), placeholders)
+
+
+@contextmanager
+def _shown(count: int) -> Iterator[Callable[[], None]]:
+    """A line of progress; what it gives is called for each of so many nodes."""
+    line = ProgressLine("recording")
+    done = 0
+
+    def next_one() -> None:
+        nonlocal done
+        done += 1
+        line.show(f"call {done} of {count}")
+
+    try:
+        yield next_one
+    finally:
+        line.clear()
 
 
 def tangent_layouts(joint: Joint, given: Sequence[Any]) -> list[Layout]:
@@ -215,13 +238,12 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in tags
 
 
-def _is_written(recorder: Recorder, fake: Any) -> bool:
-    if not isinstance(fake, torch.Tensor):
-        return False
-    buffer = recorder.ref(fake).buffer
-    calls = recorder.recording.calls
-    return any(buffer in written_buffers(call.target, positional(call.target, call.args, call.kwargs)) for call in calls
-               if any(ref.buffer == buffer for ref in refs_in((call.args, call.kwargs))))  # fmt: skip
+def _written(recorder: Recorder) -> set[int]:
+    """The buffers that calls so far write."""
+    found: set[int] = set()
+    for call in recorder.recording.calls:
+        found.update(written_buffers(call.target, positional(call.target, call.args, call.kwargs)))
+    return found
 
 
 def _tensors(nodes: Sequence[Any], env: dict[fx.Node, Any]) -> Iterator[torch.Tensor]:
