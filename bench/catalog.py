@@ -172,6 +172,12 @@ CATALOG = (
         "4 minutes, on emulated CUDA (tests/emulated_cuda)",
     ),
     Benchmark(
+        "backend_table",
+        '`torch.compile(backend="lowtide")` within budgets with eager, checkpointing of each block, aot_eager and '
+        "Inductor at five settings of its own knob: four models, peak, time, first call and bits",
+        "1 hour; `--quick` for a trial, or name some models",
+    ),
+    Benchmark(
         "adapt_table",
         "`lowtide.adapt` on batches of any length with a static plan for the longest, with DTR's rule and with "
         "checkpointing of every block, within budgets of 40, 60 and 80 %: seven tasks, time, measured peaks, "

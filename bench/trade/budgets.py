@@ -58,6 +58,7 @@ class Way:
     peak: int = 0  # of all steps
     transient: int = 0  # what steps allocate, but for the first
     seconds: list[float] = field(default_factory=list)
+    first_call: float = 0  # of one that is compiled
     equal: bool = True
     plan: lowtide.Plan | None = None
     refused: int | None = None  # bytes that would be needed
@@ -157,20 +158,29 @@ def train(ways: Sequence[Way], batch: Any, rounds: int) -> None:
         gc.collect()
 
 
+def compiled_ways(
+    name: str, fresh: Callable[[], torch.nn.Module], batch: Any, rounds: int, **options: Any
+) -> tuple[Way, Way]:
+    """Compiled by `torch.compile` with these options, beside an eager copy of its own: nothing that was compiled before
+    is known any more."""
+    torch.compiler.reset()
+    eager, way = eager_way("eager", fresh()), eager_way(name, fresh())
+    way.step = zeroed_after(train_step(loss_of)(torch.compile(way.model, **options), way.optimizer), way.optimizer)
+    for seed in range(2):
+        run_step(eager, batch, seed)
+        run_step(way, batch, seed)
+    way.first_call = way.seconds[0]
+    way.peak = way.transient = 0  # compiling allocates too
+    train([eager, way], batch, rounds)
+    return way, eager
+
+
 def inductor_ways(fresh: Callable[[], torch.nn.Module], budget: float, batch: Any, rounds: int) -> tuple[Way, Way]:
-    """Trained beside an eager copy of its own: another budget needs all that was compiled to be forgotten."""
+    """With Inductor, and PyTorch's own knob."""
     import torch._functorch.config as functorch
 
-    torch.compiler.reset()
-    eager, way = eager_way("eager", fresh()), eager_way(f"Inductor, activation_memory_budget {budget}", fresh())
-    way.step = zeroed_after(train_step(loss_of)(torch.compile(way.model), way.optimizer), way.optimizer)
     with functorch.patch(activation_memory_budget=budget):
-        for seed in range(2):
-            run_step(eager, batch, seed)
-            run_step(way, batch, seed)
-        way.peak = way.transient = 0  # compiling allocates too
-        train([eager, way], batch, rounds)
-    return way, eager
+        return compiled_ways(f"Inductor, activation_memory_budget {budget}", fresh, batch, rounds)
 
 
 def _printed(way: Way, eager: Way, free: Way) -> dict[str, Any]:

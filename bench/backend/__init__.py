@@ -1,0 +1,1 @@
+"""Benchmarks of `torch.compile(backend="lowtide")`."""
