@@ -650,7 +650,7 @@ std::vector<at::Tensor> Program::run_to_turn(const std::function<void()>& look) 
   try {
     run_until(at_turn_->call, look);
   } catch (...) {
-    unclaim_as(Claim::idle);
+    give_up_after_failure();
     throw;
   }
   std::vector<at::Tensor> results;
@@ -734,6 +734,12 @@ void Program::give_up(std::uint64_t run) {
   unclaim_as(Claim::idle);
 }
 
+// A half that failed may not even have begun, when there is no memory for its place.
+void Program::give_up_after_failure() {
+  if (open_) let_go(next_call_);
+  unclaim_as(Claim::idle);
+}
+
 int Program::changed_since_turn() const {
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     const Buffer& owner = buffers_[b];
@@ -752,7 +758,7 @@ std::vector<at::Tensor> Program::run_from_turn(bool again, const std::function<v
     again ? put_aside() : aside_.clear();
     run_until(static_cast<int>(calls_.size()), look);
   } catch (...) {
-    unclaim_as(Claim::idle);
+    give_up_after_failure();
     throw;
   }
   std::vector<at::Tensor> results;

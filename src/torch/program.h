@@ -294,6 +294,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void let_go_of(int buffer);
   at::Tensor make_token();
   void give_up(std::uint64_t run);
+  void give_up_after_failure();
   void unclaim_as(Claim state);
   at::Tensor make_window(const Window& window, const c10::Storage& storage) const;
   std::int64_t offset_in_storage(const Window& window) const;

@@ -164,9 +164,11 @@ def test_a_whole_step_between_the_passes_of_a_region():
     compiled.close()
 
 
+@pytest.mark.parametrize("budget", [None, 0.6])
 @pytest.mark.parametrize("first", [0, 1])
-def test_two_forwards_before_one_backward(first):
-    twins = Twins(deep)
+def test_two_forwards_before_one_backward(first, budget):
+    """Within a budget the first one comes back to a place that the second one has by then, and moves."""
+    twins = Twins(deep, **({} if budget is None else {"memory_budget": budget}))
 
     def do(call, optimizer):
         optimizer.zero_grad()
@@ -181,7 +183,7 @@ def test_two_forwards_before_one_backward(first):
 
 
 def test_backward_twice():
-    twins = Twins(deep)
+    twins = Twins(deep, memory_budget=0.6)
 
     def do(call, optimizer):
         loss = twins.loss_of(call, *twins.batch)
@@ -331,3 +333,29 @@ def test_the_arena_goes_back_with_the_model(bytes_stay):
     gc.collect()
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= before
+
+
+def test_out_of_memory_in_a_backward_pass_leaves_a_usable_region():
+    """Two forward passes share the arena; the first one's backward pass finds no room there, nor anywhere."""
+    twins = Twins(deep, memory_budget=0.6)  # then a region does not need all of its place between its passes
+    twins.batch = [twins.batch[0].repeat(16, 1)]  # for which no block that the allocator has is large enough
+    twins.train()
+    tangent = torch.ones_like(twins.batch[0])
+
+    def do(call, optimizer):
+        optimizer.zero_grad()
+        one, two = call(twins.batch[0]), call(twins.batch[0] + 1)
+        if call is twins.calls[1]:
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(1e-9)
+            try:
+                with pytest.raises(torch.OutOfMemoryError):
+                    one.backward(tangent)
+            finally:
+                torch.cuda.set_per_process_memory_fraction(1.0)
+        two.backward(tangent)
+        return [one, two]
+
+    twins.both(do)
+    twins.train(2)
+    assert twins.were_planned()
