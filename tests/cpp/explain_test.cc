@@ -166,8 +166,9 @@ TEST(Explain, EveryByteHasAHolder) {
 
 // Swapped at budgets from what the plan needs down to what no swap can keep, with ops that run again and without.
 TEST(Explain, PlansThatSwap) {
-  int swapped = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  const std::uint64_t graphs = kSanitized ? 40 : 200;
+  std::uint64_t swapped = 0;
+  for (std::uint64_t seed = 0; seed < graphs; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const Graph graph = random_graph(random);
@@ -191,7 +192,7 @@ TEST(Explain, PlansThatSwap) {
       swapped += says_so ? 1 : 0;
     }
   }
-  EXPECT_GT(swapped, 100);
+  EXPECT_GT(swapped, graphs / 2);
 }
 
 TEST(Explain, PlansThatRunOpsAgain) {

@@ -27,14 +27,14 @@ Swap swap_of(const Graph& graph, Bytes rate = kFast) {
 // is refused as long as each step fits with all others away, and every plan is verified.
 TEST(Swap, KeepsEveryBudgetThatItCan) {
   std::mt19937_64 random(7);
-  const int graphs = full_size() ? 3000 : 300;
+  const std::size_t graphs = trials(3000, 300);
   int plans = 0;
-  int swapped = 0;
-  for (int i = 0; i < graphs; ++i) {
+  std::size_t swapped = 0;
+  for (std::size_t i = 0; i < graphs; ++i) {
     const Graph graph = random_graph(random);
     PlanOptions options{.recompute = i % 2 == 0 ? "none" : "auto", .swap = swap_of(graph), .alignment = Bytes(1)};
     options.swap->link.duplex = i % 3 == 0;
-    options.swap->link.latency = Nanos(static_cast<std::uint64_t>(i % 5));
+    options.swap->link.latency = Nanos(i % 5);
     const Plan whole = unwrap(plan(graph, {.alignment = Bytes(1)}));
     Bytes memory = whole.resident + whole.arena;
     for (int round = 0; round < 40; ++round) {
@@ -80,7 +80,7 @@ TEST(Swap, IsHiddenWhereTheLinkIsFast) {
 
 // Never slower than recomputation alone at the same budget.
 TEST(Swap, IsNeverSlowerThanRecomputation) {
-  const Graph graph = training_graph(300);
+  const Graph graph = training_graph(kSanitized ? 100 : 300);
   const Plan whole = unwrap(plan(graph, {}));
   for (const std::uint64_t percent : {95, 90, 85, 80}) {
     PlanOptions options{.memory_budget = Bytes(whole.resident.count() + whole.arena.count() * percent / 100)};

@@ -116,9 +116,9 @@ def test_the_line_that_holds_the_peak_is_named(tmp_path):
     for _ in range(3):
         make_and_keep(kept)
     torch.cuda.memory._dump_snapshot(str(tmp_path / "trace.pickle"))
-    figures = lowtide.snapshot(tmp_path / "trace.pickle").figures(top=1)
-    assert lowtide.snapshot(torch.cuda.memory._snapshot()).figures(top=1)["holders"] == figures["holders"]
-    holder = figures["holders"][0]
+    figures = lowtide.snapshot(tmp_path / "trace.pickle").figures(top=10)
+    assert lowtide.snapshot(torch.cuda.memory._snapshot()).figures(top=10)["holders"] == figures["holders"]
+    holder = next(one for one in figures["holders"] if one["source"])  # other tests may have left memory in use
     line = make_and_keep.__code__.co_firstlineno + 1
     assert holder["source"] == f"{__file__}:{line}" and holder["function"] == "make_and_keep"
     assert (holder["op"], holder["count"], holder["largest_bytes"]) == ("aten::ones", 3, 20 << 20)
