@@ -33,7 +33,7 @@ from .profiles import signature_of
 # the sums. Products that do are held against the whole where their sums cancel; other sums of the kind are never exact.
 # Random numbers do not show a kernel that takes its last elements one by one, with other bits for few numbers. Shapes
 # rule that out: `takes_same_path`.
-_KINDS = 5  # of draws: normal, positive, of very different sizes, with infinities and NaN among them, sums that cancel
+_KINDS = ("normal", "positive", "of different sizes", "special", "cancelling")  # of draws, in turn
 _MOST_DRAWS = 40
 _ENOUGH_RESULTS = 8192  # of all draws, to see a difference that one in a hundred has of one kind
 _LATER_PARTS = 4  # that are run of each draw after the first, of which all are
@@ -146,8 +146,10 @@ def _hides_sums(operator: Operator) -> bool:
     """Whether sums within it may have other bits, and its results, which have fewer, all the same."""
     few = any(ref and ref.dtype.is_floating_point and ref.dtype.itemsize < 4 for ref in operator.results)
     name = operator.target._schema.name
-    without = name in _COPIES or _core.op_row(name).reads_what_it_picks or _is_pointwise(operator)
-    return few and name not in _PRODUCTS and not without
+    if not few or name in _COPIES or _core.op_row(name).reads_what_it_picks or _is_pointwise(operator):
+        return False
+    operands = [ref.buffer for ref in operator.arguments if isinstance(ref, Ref)]
+    return name not in _PRODUCTS or len(set(operands)) < len(operands)  # sums of these cannot be made to cancel
 
 
 def _is_pointwise(operator: Operator) -> bool:
@@ -155,9 +157,13 @@ def _is_pointwise(operator: Operator) -> bool:
     return torch.Tag.pointwise in operator.target.tags or axes == "..."
 
 
+def _kind(seed: int) -> str:
+    return _KINDS[seed % len(_KINDS)]
+
+
 def _draws(operator: Operator) -> int:
     results = sum(math.prod(ref.sizes) for ref in operator.results if ref is not None)
-    return min(_MOST_DRAWS, max(_KINDS, math.ceil(_ENOUGH_RESULTS / max(1, results))))
+    return min(_MOST_DRAWS, max(len(_KINDS), math.ceil(_ENOUGH_RESULTS / max(1, results))))
 
 
 def sums(operator: Operator, axis: Axis) -> bool:
@@ -202,7 +208,7 @@ class _Operands:
                 self.first[ref.buffer] = -(min(begins) // 64 * 64)
                 size = max([self.first[ref.buffer] + end for end in ends] + [lowered.buffers[ref.buffer].nbytes])
                 self.drawn[ref.buffer] = _drawn(ref, size, bound, seed, generator)
-        if seed % _KINDS == _KINDS - 1 and operator.target._schema.name in _PRODUCTS:
+        if _kind(seed) == "cancelling" and operator.target._schema.name in _PRODUCTS:
             self._let_sums_cancel(generator)
 
     def _let_sums_cancel(self, generator: torch.Generator) -> None:
@@ -303,13 +309,13 @@ def _drawn(ref: Ref, size: int, bound: int, seed: int, generator: torch.Generato
     dtype = ref.dtype
     count = math.ceil(size / dtype.itemsize)
     if dtype.is_floating_point or dtype.is_complex:
-        kind = seed % _KINDS
+        kind = _kind(seed)
         drawn = torch.randn(count, generator=generator, dtype=torch.float32)
-        if kind == 1:
+        if kind == "positive":
             drawn = drawn.abs_().add_(0.01)
-        elif kind >= 2:
+        elif kind != "normal":
             drawn *= torch.randn(count, generator=generator).mul_(2).exp_()
-        if kind == 3:
+        if kind == "special":
             which = torch.randint(0, _RARE * len(_SPECIAL), (count,), generator=generator)
             for index, value in enumerate(_SPECIAL):
                 drawn[which == index] = value
