@@ -293,7 +293,8 @@ class SwappedTrades {
       const Result<Rewritten> rewritten = run_again(graph_, candidate.trade->steps);
       if (!rewritten.ok()) return rewritten.error();
       const Graph& expanded = rewritten->graph;
-      const Result<Swapping> swapping = begin(expanded, candidate.late_updates);
+      const Result<Swapping> swapping =
+          Swapping::begin(expanded, order_of(expanded, candidate.late_updates), *options_.swap);
       if (!swapping.ok()) return swapping.error();
       Result<std::optional<Plan>> made = swapping->plan(candidate.trade->from, memory_, options_, limits_);
       if (!made.ok()) return made.error();
@@ -318,10 +319,6 @@ class SwappedTrades {
     bool late_updates;
   };
 
-  Result<Swapping> begin(const Graph& expanded, bool late_updates) const {
-    return Swapping::begin(expanded, order_of(expanded, late_updates), *options_.swap);
-  }
-
   static Order order_of(const Graph& expanded, bool late_updates) {
     Order order = first_to_last(expanded.num_ops());
     return late_updates ? late_updates_order(expanded, to_tasks(expanded), order) : order;
@@ -333,9 +330,9 @@ class SwappedTrades {
     if (limits_.stopped()) return Error{ErrorCode::stopped, "planning was stopped before it had a plan"};
     const Result<Rewritten> rewritten = run_again(graph_, trade.steps);
     if (!rewritten.ok()) return rewritten.error();
-    const bool same = late_updates && order_of(rewritten->graph, true) == order_of(rewritten->graph, false);
-    if (same) return std::optional<Nanos>();  // was looked at
-    const Result<Swapping> swapping = begin(rewritten->graph, late_updates);
+    Order order = order_of(rewritten->graph, late_updates);
+    if (late_updates && order == order_of(rewritten->graph, false)) return std::optional<Nanos>();  // was looked at
+    const Result<Swapping> swapping = Swapping::begin(rewritten->graph, std::move(order), *options_.swap);
     if (!swapping.ok()) return swapping.error();
     const std::optional<Timetable> table = swapping->timetable(memory_);
     if (!table) return std::optional<Nanos>();
