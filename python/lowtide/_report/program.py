@@ -11,22 +11,19 @@ from .._base.budgets import read_latency_budget, read_link, read_memory_budget
 from .._base.program import (
     DONE,
     INFEASIBLE,
-    INVALID_INPUT,
-    USAGE,
     Parser,
     UsageError,
-    UsersError,
     answer,
     leave,
     refuse,
+    refusing,
     size,
 )
 from .._plan import plan
-from ..errors import InfeasibleError, InvalidGraphError, InvalidPlanError, LowtideError
+from ..errors import InfeasibleError, InvalidGraphError, InvalidPlanError
 from ..versions import require_torch
 from .report import report
 
-_HELP = "how it is used: lowtide report --help"
 _EPILOG = """\
 STEP is a graph file, as Graph.save writes it; or MODULE:FUNCTION, of which FUNCTION makes a step as `lowtide fit` takes
 it and MODULE may be a file. PLAN is a plan of that graph; without one the step is planned, within the budgets if there
@@ -67,33 +64,31 @@ def add_captured(parser: Parser) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the program and gives its exit code."""
-    as_json = "--json" in arguments
+    return refusing("report", arguments, _run)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    given = [read_memory_budget(options.memory_budget), read_latency_budget(options.latency_budget)]
+    if options.link is not None:
+        given.append(read_link(options.link))
+    if options.plan is not None and any(one is not None for one in given):
+        raise UsageError("budgets and links are of the plan that is made; here a plan is given")
+    graph = graph_named(options.step, options.device, options.batch, options.length)
     try:
-        options = _parser().parse_args(arguments)
-        given = [read_memory_budget(options.memory_budget), read_latency_budget(options.latency_budget)]
-        if options.link is not None:
-            given.append(read_link(options.link))
-        if options.plan is not None and any(one is not None for one in given):
-            raise UsageError("budgets and links are of the plan that is made; here a plan is given")
-        graph = graph_named(options.step, options.device, options.batch, options.length)
-        made = _core.Plan.load(options.plan) if options.plan is not None else None
-        if made is None:
+        if options.plan is not None:
+            made = _core.Plan.load(options.plan)
+        else:
             made = plan(
                 graph,
                 memory_budget=options.memory_budget,
                 latency_budget=options.latency_budget,
                 link=options.link,
             )
-        page = report(graph, made, path=options.output, title=f"Memory of {Path(options.step).name}")
-    except (UsageError, ValueError) as error:
-        return refuse(USAGE, "usage", str(error), _HELP, as_json=as_json)
-    except UsersError as error:
-        return refuse(INVALID_INPUT, error.kind, str(error), _HELP, as_json=as_json)
     except InfeasibleError as error:
-        return refuse(INFEASIBLE, type(error).__name__, str(error), "a larger budget is needed", as_json=as_json)
-    except (LowtideError, OSError, TypeError) as error:
-        return refuse(INVALID_INPUT, type(error).__name__, f"{type(error).__name__}: {error}", _HELP, as_json=as_json)
-    if as_json:
+        return refuse(INFEASIBLE, type(error).__name__, str(error), "a larger budget is needed", as_json=options.json)
+    page = report(graph, made, path=options.output, title=f"Memory of {Path(options.step).name}")
+    if options.json:
         return answer(json.dumps({"ok": True, "output": options.output, **page.figures()}), DONE)
     return answer(f"{page}\nwritten    {options.output}", DONE)
 
