@@ -299,6 +299,10 @@ class Program:
         """End a claim without a run."""
 
     @property
+    def results_are_held(self) -> bool:
+        """Whether somebody still has something that the last run made and gave at its end."""
+
+    @property
     def is_under_way(self) -> bool:
         """Whether a half of the region runs, or the second half is to come."""
 

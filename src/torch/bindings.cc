@@ -338,6 +338,7 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("look") = py::none())
       .def("claim", &Program::claim)
       .def("unclaim", &Program::unclaim)
+      .def_property_readonly("results_are_held", &Program::results_are_held)
       .def_property_readonly("is_under_way", [](const Program& self) { return self.claimed() != Program::Claim::idle; })
       .def("run_to_turn", torch::wrap_pybind_function([](Program& self, const py::object& look) {
              self.take_bound(/*all=*/false);

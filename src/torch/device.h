@@ -57,6 +57,9 @@ class Device {
   virtual void before_step(const std::byte* begin, std::int64_t bytes) = 0;
   virtual void after_step(const std::byte* begin, std::int64_t bytes) = 0;
 
+  // Tensors of the step stay in its stretch: the caller will use them on this thread's stream.
+  virtual void leave_to_caller() {}
+
   // -- what is behind its memory --------------------------------------------------------------------------------------
 
   // Memory of the host that blocks of the arena can leave for. Null where the host's memory is the device's own.

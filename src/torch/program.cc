@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <utility>
+
+#include "loan.h"
 
 namespace lowtide::torch_runtime {
 namespace {
@@ -574,9 +577,7 @@ std::vector<at::Tensor> Program::run(const std::function<void()>& look) {
   TORCH_CHECK(!at_turn_, "lowtide: a region runs in halves");
   const std::lock_guard running(arena_.running());
   run_until(static_cast<int>(calls_.size()), look);
-  std::vector<at::Tensor> results;
-  results.reserve(outputs_.size());
-  for (const int output : outputs_) results.push_back(given(output));
+  std::vector<at::Tensor> results = hand_out(0);
   let_go(next_call_);
   if (times_.running() && stats_.misses == 0 && escapes_.empty()) times_.count_run();
   return results;
@@ -761,8 +762,7 @@ std::vector<at::Tensor> Program::run_from_turn(bool again, const std::function<v
     give_up_after_failure();
     throw;
   }
-  std::vector<at::Tensor> results;
-  for (std::size_t o = at_turn_->outputs; o < outputs_.size(); ++o) results.push_back(given(outputs_[o]));
+  std::vector<at::Tensor> results = hand_out(at_turn_->outputs);
   if (!again) {
     let_go(next_call_);
     unclaim_as(Claim::idle);
@@ -898,6 +898,46 @@ at::Tensor Program::given(int value) const {
   const Buffer& owner = at_index(buffers_, window.buffer);
   if (owner.kind == BufferKind::bound) window.offset = offset_in_storage(window);
   return make_window(window, owner.storage);
+}
+
+bool Program::lies_in_arena(const Buffer& buffer) const {
+  return buffer.kind == BufferKind::planned && !buffer.elsewhere && buffer.bytes > 0;
+}
+
+// The outputs from the `first` on. Those that lie in the arena stay there, and keep the place leased.
+std::vector<at::Tensor> Program::hand_out(std::size_t first) {
+  std::map<int, c10::Storage> lent;
+  std::int64_t end = 0;
+  for (std::size_t o = first; o < outputs_.size(); ++o) {
+    const int buffer = at_index(windows_, outputs_[o]).buffer;
+    const Buffer& owner = at_index(buffers_, buffer);
+    if (!lies_in_arena(owner)) continue;
+    lent.emplace(buffer, owner.storage);
+    end = std::max(end, owner.offset + owner.bytes);
+  }
+  if (!lent.empty()) {
+    lease_.resize(end);
+    const Loan loan(arena_.device(), std::move(lease_));
+    for (auto& [buffer, storage] : lent) {
+      const Buffer& owner = at_index(buffers_, buffer);
+      storage = loan.lend(home_ + owner.offset, owner.bytes);
+    }
+  }
+  handed_out_.clear();
+  std::vector<at::Tensor> results;
+  results.reserve(outputs_.size() - first);
+  for (std::size_t o = first; o < outputs_.size(); ++o) {
+    const Window& window = at_index(windows_, outputs_[o]);
+    const auto found = lent.find(window.buffer);
+    results.push_back(found == lent.end() ? given(outputs_[o]) : make_window(window, found->second));
+    if (at_index(buffers_, window.buffer).kind == BufferKind::bound) continue;
+    handed_out_.push_back(results.back().storage().getWeakStorageImpl());
+  }
+  return results;
+}
+
+bool Program::results_are_held() const {
+  return std::any_of(handed_out_.begin(), handed_out_.end(), [](const auto& storage) { return !storage.expired(); });
 }
 
 void Program::time_calls() {

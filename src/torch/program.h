@@ -6,6 +6,7 @@
 //   planned   lies in the arena at a fixed offset while it is alive; its tensors are built once and serve every step
 //   bound     somebody else's memory: a parameter, optimizer state, a gradient, the batch; bound by the caller
 //   made      made by the step and kept by the caller: a returned loss, a gradient left in .grad, new optimizer state
+//             (what is planned can be an output too: then it stays in the arena, see loan.h)
 //   slot      a place in a tier that planned buffers leave for, and come back from
 //
 // An operator may be called several times in a step, to make again what was let go; planned buffers stand for the
@@ -187,6 +188,9 @@ class Program : public std::enable_shared_from_this<Program> {
   // Ends a claim without a run.
   void unclaim();
 
+  // Whether somebody still has something that the last run made and gave at its end.
+  bool results_are_held() const;
+
   // The first half, or all if there is no second one: its outputs, and with a second half the run's token behind them.
   std::vector<at::Tensor> run_to_turn(const std::function<void()>& look);
 
@@ -308,6 +312,8 @@ class Program : public std::enable_shared_from_this<Program> {
   void run_until(int end, const std::function<void()>& look);
   bool execute(int index, Replay& replay, torch::jit::Stack& stack);
   at::Tensor given(int value) const;
+  std::vector<at::Tensor> hand_out(std::size_t first);
+  bool lies_in_arena(const Buffer& buffer) const;
   void take_result(int index, const c10::IValue& result, std::size_t* position);
   void deliver(const Call& call, int value, const at::Tensor& tensor, bool adds);
   void open_planned(const Call& call, bool apart);
@@ -340,7 +346,8 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<std::size_t> own_uses_;  // how often each value's tensor is referred to by this program itself
   std::vector<Call> calls_;
   std::vector<int> outputs_;
-  std::vector<int> pauses_;  // calls, in their order
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_out_;  // by the last run, at its end
+  std::vector<int> pauses_;                                            // calls, in their order
   std::vector<int> bound_;
   std::vector<c10::IValue> numbers_;
   std::vector<std::vector<NumberUse>> number_uses_;

@@ -137,6 +137,10 @@ void CudaDevice::after_step(const std::byte* begin, std::int64_t bytes) {
   uses_.set_last(begin, bytes, c10::cuda::getCurrentCUDAStream(index_));
 }
 
+void CudaDevice::leave_to_caller() {
+  wait_for_stream(c10::cuda::getCurrentCUDAStream(index_));
+}
+
 std::shared_ptr<HostTier> CudaDevice::host() {
   const std::lock_guard lock(mutex_);
   if (!host_) host_ = std::make_shared<HostTier>(index_);

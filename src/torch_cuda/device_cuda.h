@@ -45,6 +45,7 @@ class CudaDevice final : public Device {
 
   void before_step(const std::byte* begin, std::int64_t bytes) override;
   void after_step(const std::byte* begin, std::int64_t bytes) override;
+  void leave_to_caller() override;
 
   std::shared_ptr<SlowTier> host_tier() override { return host(); }
 

@@ -109,8 +109,8 @@ def test_a_step_takes_what_was_predicted(budget, bytes_stay):
 
 
 def tangent_of(twins):
-    """Of the output: the caller's own."""
-    return twins.batch[0].nbytes * 3  # the square, its gradient's factor and product
+    """Of the output, and what it is made of: the caller's own."""
+    return twins.batch[0].nbytes * 4  # four at once, where the square is differentiated
 
 
 def test_a_budget_of_bytes_is_kept_by_all_regions_together(bytes_stay):
@@ -250,6 +250,66 @@ def test_a_wait_that_is_left_out_is_noticed():
             twins.both(do)
     finally:
         _torch_cuda.leave_out_waits(0, False)
+
+
+def gradients_read_on_another_stream(twins):
+    """They are let go of at once, and the next step begins, before they are read there."""
+    side = torch.cuda.Stream()
+
+    def do(call, optimizer):
+        found = []
+        for _ in range(3):
+            found += twins.step(call, optimizer)
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for parameter in call.parameters():
+                    found.append(parameter.grad * 2)
+                    parameter.grad.record_stream(side)
+            optimizer.zero_grad()
+        torch.cuda.current_stream().wait_stream(side)
+        return found
+
+    return do
+
+
+def with_gradients_in_the_arena():
+    twins = Twins(deep, memory_budget=0.6)
+    twins.train(3)
+    assert [planned.gradients_in_arena for planned in twins.plans()] == [True]
+    return twins
+
+
+def test_gradients_in_the_arena_are_read_on_another_stream():
+    twins = with_gradients_in_the_arena()
+    do = gradients_read_on_another_stream(twins)
+    in_every_order(lambda: twins.both(do))
+    assert twins.were_planned() and all(planned.gradients_in_arena for planned in twins.plans())
+
+
+def test_a_wait_for_who_reads_gradients_is_noticed_when_left_out():
+    twins = with_gradients_in_the_arena()
+    do = gradients_read_on_another_stream(twins)
+    _torch_cuda.leave_out_waits(0, True)
+    try:
+        with emulated_cuda.declared(late=7), pytest.raises(AssertionError):
+            for _ in range(5):
+                twins.both(do)
+    finally:
+        _torch_cuda.leave_out_waits(0, False)
+
+
+def test_gradients_that_are_held_while_the_arena_moves():
+    twins = with_gradients_in_the_arena()
+    held = [parameter.grad for parameter in twins.models[1].parameters()]
+    copies = [gradient.cpu() for gradient in held]
+    other = Script(models.bert)
+    compiled = lowtide.compile(other.step, model=other.model, optimizer=other.optimizer)
+    for _ in range(3):
+        compiled(*[tensor.cuda() for tensor in other.host])
+    twins.train(3)
+    assert all(torch.equal(gradient.cpu(), copy) for gradient, copy in zip(held, copies, strict=True))
+    assert not any(planned.gradients_in_arena for planned in twins.plans())
+    compiled.close()
 
 
 def test_threads_on_streams_of_their_own():

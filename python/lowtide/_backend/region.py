@@ -75,6 +75,7 @@ class Region:
                 sized, reason = self._sized(inputs)
                 if sized is not None:
                     with _planning, signals_held:
+                        sized.gradients.before_forward()
                         planned = self.together.ready(sized, self._plan)
                         program = sized.take(planned)
             except Exception as error:

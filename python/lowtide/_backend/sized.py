@@ -7,7 +7,7 @@ forward pass before the first one's backward pass gets another, and another plac
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from .._base.pause import TURN
 from .._capture.recorder import Ref
 from .._capture.tape import Root
 from .._lower.graph import build_graph, can_run_alone, profile_operators
+from .._lower.handed_out import hands_out_last, with_gradients_in_arena, with_hand_out
 from .._lower.lowering import Lowered, Operator, lower
 from .._lower.part_cache import PartCache
 from .._lower.profile_rows import OpProfile
@@ -32,12 +33,14 @@ from .._step.memory_guard import OFF, MemoryGuard, explain_fault
 from .._step.program import Program, assemble
 from ..errors import CaptureError, InfeasibleError, add_note
 from .eager_need import eager_need
+from .gradients import Gradients
 from .halves import Halves
 from .recording import Joint, Layout, Recorded, record, tangent_layouts
 
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 _MOST_RECORDINGS = 3  # each knows more of how results are laid out
 _MOST_REPLANS = 3
+_WORTH_MOVING = 0.99  # of its time: what a plan with gradients in the arena takes at most
 
 Plan = Callable[[_core.Graph, "int | None", int], _core.Plan]  # of a graph, within so many bytes, so aligned
 _Plan = Callable[[_core.Graph, "int | None"], _core.Plan]  # the same on the region's device
@@ -45,6 +48,16 @@ _Plan = Callable[[_core.Graph, "int | None"], _core.Plan]  # the same on the reg
 
 class GaveUp(RuntimeError):
     """A backward pass whose forward pass has left nothing behind, or something else than it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graphed:
+    """A lowered region, and its graph."""
+
+    lowered: Lowered
+    profiles: list[OpProfile]
+    graph: _core.Graph
+    gradients_in_arena: bool
 
 
 @dataclass(slots=True)
@@ -57,6 +70,7 @@ class Planned:
     parts: Parts | None
     budget: int | None  # that it was made for
     kept_bytes: int  # of the arena, between the two passes
+    gradients_in_arena: bool
     programs: list[Program] = field(default_factory=list)
 
     @property
@@ -66,7 +80,7 @@ class Planned:
 
     @property
     def handed_out(self) -> int:
-        """Bytes of outputs and gradients."""
+        """Bytes of outputs and gradients beside the arena."""
         return sum(buffer.nbytes for buffer in self.lowered.buffers if buffer.kind == "made")
 
     @property
@@ -102,6 +116,7 @@ class SizedRegion:
             self.recorded, self.lowered, self.profiles, self._signatures = _learn(joint, given, cache)
         self.learning_bytes = alone.bytes
         self.graph = build_graph(self.lowered, self.profiles, guard.margin)
+        self.gradients = Gradients(self, may_move=halves is not None and guard is OFF)
         self.beside = sum(buffer.nbytes for buffer in self.lowered.buffers if buffer.kind == "bound")
         # With checkpoints, which the graph knows of, eager needs less than in program order.
         in_order = eager_need(self.lowered, self.profiles)
@@ -154,40 +169,89 @@ class SizedRegion:
     # -- planning ------------------------------------------------------------------------------------------------------
 
     def plan(self, budget: int | None, plan: Plan, *, in_parts: bool = True) -> Planned:
+        """A plan for so many bytes, with the gradients in the arena where that pays. Raises `InfeasibleError`.
+
+        Those of other plans, which are there already, may stay where they are.
+        """
+        before = self.planned
+        found = self._plan_for(budget, plan, in_parts=in_parts)
+        if not found.gradients_in_arena or before is None or before.budget != budget or self._pays(found, before):
+            return found
+        self.gradients.stay_apart()
+        return before
+
+    def _pays(self, moved: Planned, apart: Planned) -> bool:
+        above_eager = apart.budget is None and apart.need > self.eager_bytes
+        return moved.plan.time_ns < _WORTH_MOVING * apart.plan.time_ns or (above_eager and moved.need < apart.need)
+
+    def _plan_for(self, budget: int | None, plan: Plan, *, in_parts: bool) -> Planned:
         """A plan for so many bytes beside what is the caller's, or none more than eager. Raises `InfeasibleError`.
 
         `in_parts`: operators may run in parts if no plan of whole ones keeps the budget.
         """
-        lowered, parts = self.lowered, None
+        parts: Parts | None = None
         limit = None if budget is None else budget + self.beside
-        alignment = alignment_on(lowered.device)
+        alignment = alignment_on(self.lowered.device)
 
         def plan_here(graph: _core.Graph, limit: int | None) -> _core.Plan:
             return plan(graph, limit, alignment)
 
         try:
-            found = plan_here(self.graph, limit) if budget is not None else self._plan_as_eager(plan_here)
+            graphed, found = self._plan_whole(limit, plan_here)
         except InfeasibleError as error:
-            whole = not in_parts or self._guard is not OFF or lowered.device != CPU
+            whole = not in_parts or self._guard is not OFF or self.lowered.device != CPU
             if error.code != "E301" or whole:
                 raise
-            lowered = with_sums_apart(lower(self.recorded.tape, {}))
-            lowered.outputs_at_turn = self.lowered.outputs_at_turn
-            profiles, parts, found = self._in_parts(lowered, limit, plan_here, error)
-        else:
-            profiles = self.profiles
-        planned = Planned(lowered, profiles, found, parts, budget, 0)
+            graphed, parts, found = self._in_parts(limit, plan_here, error)
+        planned = Planned(
+            graphed.lowered, graphed.profiles, found, parts, budget, 0, graphed.gradients_in_arena
+        )  # fmt: skip
         planned.programs.append(self._assemble(planned))
         planned.kept_bytes = min(_kept_bytes(planned), found.arena_bytes)
         return planned
 
-    def _plan_as_eager(self, plan: _Plan) -> _core.Plan:
+    def needs_plan(self, budget: int | None) -> bool:
+        """Whether what is planned is not for this budget, or has gradients where they are not to be."""
+        if self.planned is None or self.planned.budget != budget:
+            return True
+        return self.planned.gradients_in_arena not in self.gradients.places()
+
+    def _plan_whole(self, limit: int | None, plan: _Plan) -> tuple[Graphed, _core.Plan]:
+        refused: InfeasibleError | None = None
+        for graphed in self._graphs():
+            try:
+                found = self._plan_as_eager(graphed.graph, plan) if limit is None else plan(graphed.graph, limit)
+            except InfeasibleError as error:
+                refused = error
+            else:
+                if hands_out_last(graphed.lowered, found):
+                    return graphed, found
+        assert refused is not None, "a region with its gradients apart hands nothing out"
+        raise refused
+
+    def _graphs(self) -> Iterator[Graphed]:
+        """The region with its gradients where they are to be, or else may be."""
+        for in_arena in self.gradients.places():
+            if in_arena:
+                yield self._with_gradients(self.lowered, self.profiles)
+            else:
+                yield Graphed(self.lowered, self.profiles, self.graph, False)
+
+    def _with_gradients(self, lowered: Lowered, profiles: list[OpProfile]) -> Graphed:
+        """The same with its gradients in the arena."""
+        count = lowered.outputs_at_turn
+        given = {ref.buffer for ref in lowered.outputs[:count]}
+        moved = with_gradients_in_arena(lowered, [ref for ref in lowered.outputs[count:] if ref.buffer not in given])
+        profiles = with_hand_out(profiles)
+        return Graphed(moved, profiles, build_graph(moved, profiles, self._guard.margin), True)
+
+    def _plan_as_eager(self, graph: _core.Graph, plan: _Plan) -> _core.Plan:
         """Without a budget: the fastest plan, or one that runs operators again if that is larger than eager."""
-        found = plan(self.graph, None)
+        found = plan(graph, None)
         limit = self.eager_bytes + self.beside
         if found.resident_bytes + found.arena_bytes > limit:
             with contextlib.suppress(InfeasibleError):
-                found = plan(self.graph, limit)
+                found = plan(graph, limit)
         return found
 
     def use(self, planned: Planned) -> Planned:
@@ -198,20 +262,24 @@ class SizedRegion:
             self.planned = planned
         return planned
 
-    def _in_parts(
-        self, lowered: Lowered, limit: int | None, plan: _Plan, error: InfeasibleError
-    ) -> tuple[list[OpProfile], Parts, _core.Plan]:
+    def _in_parts(self, limit: int | None, plan: _Plan, error: InfeasibleError) -> tuple[Graphed, Parts, _core.Plan]:
         """Operators run in parts, with the bits of the whole, if that keeps the budget."""
+        lowered = with_sums_apart(lower(self.recorded.tape, {}))
+        lowered.outputs_at_turn = self.lowered.outputs_at_turn
         _, profiles = profile_operators(lowered, self._cache, lambda _: 0)
-        graph = build_graph(lowered, profiles)
+        graphed = Graphed(lowered, profiles, build_graph(lowered, profiles), False)
+        if self.gradients.in_arena:
+            graphed = self._with_gradients(lowered, profiles)
         try:
             found = plan_in_parts(
-                lowered, profiles, graph, PartCache(), lambda _: 0, lambda graph: plan(graph, limit),
-                bits="assumed",
+                graphed.lowered, graphed.profiles, graphed.graph, PartCache(), lambda _: 0,
+                lambda graph: plan(graph, limit), bits="assumed",
             )  # fmt: skip
         except InfeasibleError as also:
             raise also from error
-        return profiles, found.parts, found.plan
+        if not hands_out_last(graphed.lowered, found.plan):
+            raise error
+        return graphed, found.parts, found.plan
 
     def _assemble(self, planned: Planned) -> Program:
         with torch.inference_mode(False):
@@ -288,6 +356,7 @@ class SizedRegion:
             runtime.unclaim()
             raise
         results = _run(planned, program, lambda look: runtime.run_from_turn(again, look))
+        self.gradients.were_given()
         return [self._deliver(kind, what, results, (), tangents) for kind, what in self._second]
 
     @staticmethod
@@ -307,7 +376,7 @@ class SizedRegion:
             return False
         operators = [program.operators[call] for call in missed if call not in program.parts]
         wrong = [index for index in operators if can_run_alone(planned.lowered.operators[index])]
-        if not wrong or planned.lowered is not self.lowered:
+        if not wrong or planned.parts is not None:
             return False
         self._replans += 1
         for index in wrong:

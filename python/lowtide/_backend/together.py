@@ -81,7 +81,7 @@ class Together:
             self._share_out(crowd, plan)
             self._crowd = Counter()
         budget = self.budget_of(sized)
-        if sized.planned is not None and sized.planned.budget == budget:
+        if sized.planned is not None and not sized.needs_plan(budget):
             return sized.planned
         held = sum(planned.held_by(program) for _, planned, program in opened)
         if budget is None or sized in self._allotted or not held:

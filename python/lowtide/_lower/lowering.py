@@ -100,6 +100,10 @@ class Lowered:
     outputs_at_turn: int = 0  # of these, the first: a region hands them out between its two passes
     device: torch.device = CPU  # where planned buffers lie
 
+    def whole(self, buffer: int) -> Ref:
+        """A window on all of its bytes."""
+        return Ref(buffer, torch.uint8, (self.buffers[buffer].nbytes,), (1,), 0)
+
     def lies_on_cpu(self, buffer: int) -> None:
         """A buffer of a step of another device: it is small, and lies in ordinary memory until the step's end."""
         self.buffers[buffer].device = CPU
@@ -318,7 +322,7 @@ class _Lowering:
                 continue
             last = self.lowered.operators[through - 1]
             if all(ref.buffer != index for ref in last.new_results()):
-                last.held.append(Ref(index, torch.uint8, (self.lowered.buffers[index].nbytes,), (1,), 0))
+                last.held.append(self.lowered.whole(index))
 
     # -- pauses ----------------------------------------------------------------------------------------------------
 

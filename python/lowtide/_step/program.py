@@ -105,6 +105,7 @@ class _Assembly:
     def _add_blocks(self, swap: SwapTier | None) -> None:
         plan, runtime, buffers = self.plan, self.runtime, self.buffers
         own = list(range(len(self.lowered.buffers)))
+        handed_out = {ref.buffer for ref in self.lowered.outputs}  # what is planned of it lives on behind the step
         assert buffers[: len(own)] == own, "block i stands in for buffer i"
         tiers = plan.block_tiers()
         if any(tiers):
@@ -116,7 +117,7 @@ class _Assembly:
             self.kinds.append(kind)
             offset = self.offsets[block] if kind in ("planned", "slot") else 0
             runtime.add_buffer(kind, buffer.nbytes // self.part_steps.held(block).count, offset, buffer.device)
-            if kind == "planned" and end > 0:
+            if kind == "planned" and end > 0 and not (block < len(own) and block in handed_out):
                 self.ending.setdefault(end - 1, []).append(block)
         self.homes = {b: buffers[b] for b, tier in enumerate(tiers) if tier == 0 and tiers[buffers[b]] != 0}
         for block, home in self.homes.items():

@@ -1,0 +1,63 @@
+"""Where the gradients of a region lie: in its arena from their birth, or apart from it.
+
+In the arena they take no bytes before they are made, and fewer operators run again to keep a budget. But who holds
+them holds its place, and what runs meanwhile needs another one. Loops differ: most let go of gradients before the next
+forward pass, some add to them, or look at them while another model runs. So they lie apart at first, and move into the
+arena, if that pays, when the next forward pass of the region finds nobody who holds any; they lie apart for good when
+any region's forward pass finds somebody who does. A region that begins while another one is between its passes has them
+apart too: that one's backward pass wants its whole place.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sized import SizedRegion
+
+_all: weakref.WeakSet[Gradients] = weakref.WeakSet()
+
+
+class Gradients:
+    """Those of a region for inputs of one form."""
+
+    def __init__(self, owner: SizedRegion, *, may_move: bool) -> None:
+        self._owner = weakref.ref(owner)
+        self._may_move = may_move
+        self._given = False
+        self.in_arena = False
+        _all.add(self)
+
+    def places(self) -> list[bool]:
+        """Whether they lie in the arena: as it is to be, and then as it may be if no plan keeps the budget so."""
+        return [self.in_arena, *([True] if self._may_move and not self.in_arena else [])]
+
+    def were_given(self) -> None:
+        """A backward pass is over."""
+        self._given = True
+
+    def before_forward(self) -> None:
+        """Looks at who holds gradients of any region, and at which are between their passes."""
+        for one in list(_all):
+            if one._may_move and one._are_held():
+                one.stay_apart()
+        if not self._may_move:
+            return
+        if any(one._is_under_way() for one in list(_all)):
+            self.stay_apart()
+        elif self._given:
+            self.in_arena = True
+
+    def stay_apart(self) -> None:
+        """From now on, for good."""
+        self._may_move = self.in_arena = False
+
+    def _are_held(self) -> bool:
+        owner = self._owner()
+        plans = [] if owner is None else [*owner.retired, *([owner.planned] if owner.planned is not None else [])]
+        return any(program.runtime.results_are_held for planned in plans for program in planned.programs)
+
+    def _is_under_way(self) -> bool:
+        owner = self._owner()
+        return owner is not None and bool(owner.runs())
