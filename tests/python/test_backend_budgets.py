@@ -63,12 +63,13 @@ def peak_of_eager(model: nn.Module, x: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("share", [0.8, 0.6])
-def test_a_budget_in_bytes_is_for_all_regions_together(share: float):
+@pytest.mark.parametrize("in_bytes", [True, False], ids=["bytes", "share"])
+def test_a_budget_is_for_all_regions_together(share: float, in_bytes: bool):
     torch.manual_seed(0)
     pair = Pair(Wide())
     x = batch()
     budget = int(share * peak_of_eager(pair.eager, x))
-    pair = Pair(Wide(), memory_budget=budget)
+    pair = Pair(Wide(), memory_budget=budget if in_bytes else share)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pair.both(step(batch))
@@ -78,6 +79,34 @@ def test_a_budget_in_bytes_is_for_all_regions_together(share: float):
     with nothing_said():
         pair.both(step(batch))
         assert peak(pair.compiled, pair.copy, x) <= budget + AROUND
+    assert len(pair.together().regions) == 3
+
+
+class Tailed(nn.Module):
+    """Regions before and after a deep one, of which each has nothing but what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = Deep()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, :1].exp() * x.mean()
+        torch._dynamo.graph_break()
+        x = self.deep(x.expand(-1, 16))
+        torch._dynamo.graph_break()
+        return x.exp()
+
+
+def test_regions_that_cannot_keep_a_share_by_themselves():
+    torch.manual_seed(0)
+    pair = Pair(Tailed())
+    x = batch()
+    eager = peak_of_eager(pair.eager, x)
+    pair = Pair(Tailed(), memory_budget=0.6)
+    with nothing_said():
+        for _ in range(3):
+            pair.both(step(batch))
+        assert peak(pair.compiled, pair.copy, x) <= 0.6 * eager + AROUND
     assert len(pair.together().regions) == 3
 
 

@@ -108,7 +108,6 @@ class Region:
                     self._sizes[key] = known
                     reason = "first call" if len(self._sizes) == 1 else "another form of inputs"
                     decided("capture", "captured", function=self.name, number=len(self._sizes), reason=reason)
-                    self.together.check_learning(known)
         return (None, known) if isinstance(known, str) else (known, "")
 
     def _plan(self, graph: _core.Graph, limit: int | None, alignment: int) -> _core.Plan:

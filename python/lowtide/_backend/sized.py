@@ -120,7 +120,8 @@ class SizedRegion:
         self.beside = sum(buffer.nbytes for buffer in self.lowered.buffers if buffer.kind == "bound")
         # With checkpoints, which the graph knows of, eager needs less than in program order.
         in_order = eager_need(self.lowered, self.profiles)
-        self.eager_bytes = min(in_order, self.graph.eager_bytes - self.beside)  # beside what is the caller's
+        self.eager_bytes = min(in_order.most, self.graph.eager_bytes - self.beside)  # beside what is the caller's
+        self.eager_held = min(in_order.held, self.eager_bytes)  # between its passes
         self._inputs: list[tuple[int, int]] = []  # buffer, input
         self._tangents: list[tuple[int, int]] = []  # buffer, tangent
         self._constants: list[tuple[int, torch.Tensor]] = []
