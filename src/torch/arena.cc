@@ -54,6 +54,15 @@ void Arena::remove_need(std::int64_t bytes, std::int64_t keep) {
   // A step of another program may be running in what stays; it cannot be running in what goes.
   const std::lock_guard lock(needs_mutex_);
   needs_.erase(needs_.find(device_.whole_pages(bytes)));
+  shrink(keep);
+}
+
+void Arena::fit(std::int64_t keep) {
+  const std::lock_guard lock(needs_mutex_);
+  shrink(keep);
+}
+
+void Arena::shrink(std::int64_t keep) {
   const std::int64_t held = std::max(device_.whole_pages(keep), end_of_leases());
   const std::int64_t left = std::max(needs_.empty() ? 0 : *needs_.rbegin(), held);
   is_too_much_ = false;

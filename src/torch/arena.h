@@ -85,6 +85,9 @@ class Arena {
   // A program is closed: what no remaining program needs, above `keep` bytes, goes back to the system. Wants `running`.
   void remove_need(std::int64_t bytes, std::int64_t keep);
 
+  // The same without a program: somebody has let go of what was left there.
+  void fit(std::int64_t keep);
+
   // Between two steps: the memory above `keep` bytes and all leases goes back to the system, until a step writes there.
   // Gives how many bytes stay.
   std::int64_t empty_above(std::int64_t keep);
@@ -106,6 +109,7 @@ class Arena {
   // All of these want `needs_mutex_`.
   bool can_have(std::int64_t bytes) const;
   void make_usable(std::int64_t bytes);
+  void shrink(std::int64_t keep);
   void grow_to_most();
   bool is_free(std::int64_t begin, std::int64_t end) const;
   std::int64_t lowest_free(std::int64_t bytes) const;

@@ -21,6 +21,7 @@
 #include "engine_word.h"
 #include "file_tier.h"
 #include "homes.h"
+#include "loan.h"
 #include "op_profile.h"
 #include "program.h"
 #include "tier_bindings.h"
@@ -63,6 +64,26 @@ std::vector<std::size_t> count_tensors(const std::vector<at::Tensor>& tensors, c
   found.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) found.push_back(counts[tensor.storage().unsafeGetStorageImpl()]);
   return found;
+}
+
+// Those of the objects that are leaves of autograd and have a gradient in the arena that is lent to this thread.
+std::vector<at::Tensor> with_lent_gradients(const py::list& objects) {
+  auto* tensor_class = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  std::vector<at::Tensor> found;
+  for (const py::handle object : objects) {
+    if (PyType_IsSubtype(Py_TYPE(object.ptr()), tensor_class) == 0) continue;
+    const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+    if (tensor.defined() && tensor.is_leaf() && is_lent(tensor.grad())) found.push_back(tensor);
+  }
+  return found;
+}
+
+// Where only the leaf holds its gradient. An array of NumPy or of another library has the gradient's address.
+void move_gradients_out(const std::vector<at::Tensor>& leaves) {
+  for (const at::Tensor& leaf : leaves) {
+    const at::Tensor& gradient = leaf.grad();
+    if (is_lent(gradient) && is_only_in_one_place(gradient) && !was_shown_as_array(gradient)) move_out(gradient);
+  }
 }
 
 BufferKind read_kind(const std::string& kind) {
@@ -243,6 +264,10 @@ PYBIND11_MODULE(_torch, module) {
   module.def("was_shown_as_array", &was_shown_as_array, py::arg("tensor"));
   module.def("storage_uses", &storage_uses, py::arg("tensor"));
   module.def("count_tensors", &count_tensors, py::arg("tensors"), py::arg("objects"));
+  module.def("new_loans", &new_loans);
+  module.def("forget_new_loans", &forget_new_loans);
+  module.def("with_lent_gradients", &with_lent_gradients, py::arg("objects"));
+  module.def("move_gradients_out", &move_gradients_out, py::arg("leaves"));
   module.def("is_away", &is_away, py::arg("tensor"));
   module.def(
       "is_in", [](const at::Tensor& tensor, const std::shared_ptr<SlowTier>& tier) { return is_in(tensor, *tier); },
@@ -338,7 +363,7 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("look") = py::none())
       .def("claim", &Program::claim)
       .def("unclaim", &Program::unclaim)
-      .def_property_readonly("results_are_held", &Program::results_are_held)
+      .def_property_readonly("held_outputs", &Program::held_outputs)
       .def_property_readonly("is_under_way", [](const Program& self) { return self.claimed() != Program::Claim::idle; })
       .def("run_to_turn", torch::wrap_pybind_function([](Program& self, const py::object& look) {
              self.take_bound(/*all=*/false);

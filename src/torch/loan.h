@@ -5,9 +5,11 @@
 //   |-- the run -------------------------------|
 //        |-- gradient --|   |-- gradient --|
 //   |-- leased, and nobody runs there ----|
+//
+// Who needs the place may move them out: a storage gets ordinary memory, with its content, and all tensors follow.
 #pragma once
 
-#include <c10/core/Storage.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +28,23 @@ class Loan {
   c10::Storage lend(std::byte* begin, std::int64_t bytes) const;
 
  private:
+  class Place;
+
   Device& device_;
-  std::shared_ptr<Lease> place_;  // each storage has it too
+  std::shared_ptr<Place> place_;  // each storage has it too
 };
+
+// How many stretches this thread has been lent that it has not been asked yet whether they can be moved out.
+std::size_t new_loans();
+void forget_new_loans();
+
+// Whether its memory is lent to this thread.
+bool is_lent(const at::Tensor& tensor);
+
+// Whether one reference is all that there is to it, and it is all that refers to its storage.
+bool is_only_in_one_place(const at::Tensor& tensor);
+
+// Moves its content to ordinary memory; it must be lent.
+void move_out(const at::Tensor& tensor);
 
 }  // namespace lowtide::torch_runtime

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "held.h"
 #include "loan.h"
 
 namespace lowtide::torch_runtime {
@@ -23,20 +24,6 @@ auto& at_index(T& list, int index) {  // program ids are ints, as the front end 
 
 // The arena's memory is nobody's to free while the program has it.
 void keep_in_place(void*) {}
-
-// A Python object for a tensor or storage counts as one use for as long as it exists, and it exists for as long as
-// there is another use; so it says nothing about whether anybody holds it. Its own reference count does.
-template <typename Impl>
-std::size_t uses_but_python(const Impl& impl, std::size_t uses) {
-  return impl.pyobj_slot()->load_pyobj() == nullptr ? uses : uses - 1;
-}
-
-template <typename Impl>
-bool is_held(const Impl& impl, std::size_t uses, std::size_t own_uses) {
-  const auto* slot = impl.pyobj_slot();
-  const bool by_python = slot->load_pyobj() != nullptr && !slot->has_unique_reference();
-  return by_python || uses_but_python(impl, uses) != own_uses;
-}
 
 // What a device needs around a step, or a part of one.
 class DeviceStep {
@@ -923,21 +910,27 @@ std::vector<at::Tensor> Program::hand_out(std::size_t first) {
       storage = loan.lend(home_ + owner.offset, owner.bytes);
     }
   }
-  handed_out_.clear();
   std::vector<at::Tensor> results;
   results.reserve(outputs_.size() - first);
+  const std::lock_guard lock(handed_out_mutex_);
+  handed_out_.clear();
   for (std::size_t o = first; o < outputs_.size(); ++o) {
     const Window& window = at_index(windows_, outputs_[o]);
     const auto found = lent.find(window.buffer);
     results.push_back(found == lent.end() ? given(outputs_[o]) : make_window(window, found->second));
     if (at_index(buffers_, window.buffer).kind == BufferKind::bound) continue;
-    handed_out_.push_back(results.back().storage().getWeakStorageImpl());
+    handed_out_.emplace_back(static_cast<int>(o), results.back().storage().getWeakStorageImpl());
   }
   return results;
 }
 
-bool Program::results_are_held() const {
-  return std::any_of(handed_out_.begin(), handed_out_.end(), [](const auto& storage) { return !storage.expired(); });
+std::vector<int> Program::held_outputs() const {
+  const std::lock_guard lock(handed_out_mutex_);
+  std::vector<int> held;
+  for (const auto& [output, storage] : handed_out_) {
+    if (!storage.expired()) held.push_back(output);
+  }
+  return held;
 }
 
 void Program::time_calls() {

@@ -188,8 +188,8 @@ class Program : public std::enable_shared_from_this<Program> {
   // Ends a claim without a run.
   void unclaim();
 
-  // Whether somebody still has something that the last run made and gave at its end.
-  bool results_are_held() const;
+  // Of what the last run made and gave at its end, the outputs that somebody still has.
+  std::vector<int> held_outputs() const;
 
   // The first half, or all if there is no second one: its outputs, and with a second half the run's token behind them.
   std::vector<at::Tensor> run_to_turn(const std::function<void()>& look);
@@ -346,8 +346,9 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<std::size_t> own_uses_;  // how often each value's tensor is referred to by this program itself
   std::vector<Call> calls_;
   std::vector<int> outputs_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> handed_out_;  // by the last run, at its end
-  std::vector<int> pauses_;                                            // calls, in their order
+  mutable std::mutex handed_out_mutex_;
+  std::vector<std::pair<int, c10::weak_intrusive_ptr<c10::StorageImpl>>> handed_out_;  // outputs of the last run's end
+  std::vector<int> pauses_;                                                            // calls, in their order
   std::vector<int> bound_;
   std::vector<c10::IValue> numbers_;
   std::vector<std::vector<NumberUse>> number_uses_;

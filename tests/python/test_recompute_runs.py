@@ -127,13 +127,13 @@ EXPECTED = {  # what is to be run again by some seed, beside much else
 }
 
 
-def train(model: str, steps: int, **options: Any) -> Any:
+def train(model: str, steps: int, *, batch: int = 2, **options: Any) -> Any:
     """Trains both copies and compares everything; gives the compiled step."""
     torch.manual_seed(0)
     if model in MAKERS:
         (eager, planned), batches = pair_of(MAKERS[model](), "adam", plain_step, **options), image_batches(steps)
     else:
-        (eager, planned), batches = pair(model, "adam", small=True, **options), small_batches(model, steps)
+        (eager, planned), batches = pair(model, "adam", small=True, **options), small_batches(model, steps, batch)
     for index, batch in enumerate(batches):
         assert same(*run_both(eager, planned, index, batch))
         assert same(eager.state(), planned.state())
@@ -153,10 +153,10 @@ def test_trains_as_in_eager(give_plans: GivePlans, model: str) -> None:
     assert again >= EXPECTED[model]
 
 
-@pytest.mark.parametrize(("model", "budget"), [("bert", 0.9), ("gpt2", 0.9), ("resnet", 0.7), ("unet", 0.8)])
+@pytest.mark.parametrize(("model", "budget"), [("bert", 0.6), ("gpt2", 0.6), ("resnet", 0.7), ("unet", 0.8)])
 def test_trains_as_in_eager_within_a_budget(model: str, budget: float) -> None:
     """The planner's own choice of what runs again."""
-    step = train(model, 3, memory_budget=budget)
+    step = train(model, 3, batch=16, memory_budget=budget)
     assert max(Counter(step.plan.order).values()) > 1
     assert step.stats()["planned_bytes"] <= budget * step.stats()["eager_bytes"]
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from .._step.lending import Lending, end_what_is_held
+
 if TYPE_CHECKING:
     from .sized import SizedRegion
 
@@ -24,39 +26,38 @@ class Gradients:
 
     def __init__(self, owner: SizedRegion, *, may_move: bool) -> None:
         self._owner = weakref.ref(owner)
-        self._may_move = may_move
-        self._given = False
-        self.in_arena = False
+        self._lending = Lending(self._are_held, allowed=may_move)
+        self._given = self._moved = False
         _all.add(self)
+
+    @property
+    def in_arena(self) -> bool:
+        """Whether they are to lie there."""
+        return self._moved and self._lending.allowed
 
     def places(self) -> list[bool]:
         """Whether they lie in the arena: as it is to be, and then as it may be if no plan keeps the budget so."""
-        return [self.in_arena, *([True] if self._may_move and not self.in_arena else [])]
+        return [self.in_arena, *([True] if self._lending.allowed and not self.in_arena else [])]
 
     def were_given(self) -> None:
         """A backward pass is over."""
         self._given = True
 
     def before_forward(self) -> None:
-        """Looks at who holds gradients of any region, and at which are between their passes."""
-        for one in list(_all):
-            if one._may_move and one._are_held():
-                one.stay_apart()
-        if not self._may_move:
-            return
+        """Looks at who holds gradients of any region or step, and at which regions are between their passes."""
+        end_what_is_held()
         if any(one._is_under_way() for one in list(_all)):
-            self.stay_apart()
-        elif self._given:
-            self.in_arena = True
+            self._lending.end()
+        self._moved = self._given
 
     def stay_apart(self) -> None:
         """From now on, for good."""
-        self._may_move = self.in_arena = False
+        self._lending.end()
 
     def _are_held(self) -> bool:
         owner = self._owner()
         plans = [] if owner is None else [*owner.retired, *([owner.planned] if owner.planned is not None else [])]
-        return any(program.runtime.results_are_held for planned in plans for program in planned.programs)
+        return any(program.runtime.held_outputs for planned in plans for program in planned.programs)
 
     def _is_under_way(self) -> bool:
         owner = self._owner()

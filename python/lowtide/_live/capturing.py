@@ -31,7 +31,7 @@ from .._capture.tape import (
     in_own_context,
     other_optimizers_refused,
 )
-from .._step.captured_step import RunsEager, owner_of
+from .._step.binding import RunsEager, owner_of
 from ..errors import CaptureError
 from .log import Written
 from .wrapped import Wrapped

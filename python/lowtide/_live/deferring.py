@@ -23,7 +23,8 @@ from .._capture.tape import CachesFilled
 from .._guards.guards import read_optimizers
 from .._guards.report import show_argument
 from .._guards.sharing import Sharing, sharing_leaves
-from .._step.captured_step import CannotGoOn, CapturedStep, RunsEager, SharedMemory, StaleBinding
+from .._step.binding import RunsEager, SharedMemory, StaleBinding
+from .._step.captured_step import CannotGoOn, CapturedStep
 from .._step.fallback import is_for_the_caller, reason_of
 from ..errors import CaptureError
 from . import audits

@@ -13,7 +13,8 @@ from .._capture.tape import Tape
 from .._guards.report import CaptureRecord
 from .._guards.sharing import Sharing
 from .._guards.surroundings import Surroundings
-from .._step.captured_step import CapturedStep, RunsEager
+from .._step.binding import RunsEager
+from .._step.captured_step import CapturedStep
 from .._step.fallback import Fallback, is_for_the_caller
 from ..errors import CaptureError
 from .audits import Audits

@@ -13,7 +13,7 @@ from .. import _core
 from .._base.decisions import decided
 from .._base.devices import CPU
 from .._base.interrupts import signals_held
-from .._base.pause import PAUSE, TURN
+from .._base.pause import HAND_OUT, PAUSE, TURN
 from .._base.progress import ProgressLine
 from .._base.random_states import read_random_states, set_random_states
 from .._capture.layouts import layouts
@@ -130,9 +130,10 @@ def assume_profiles(lowered: Lowered) -> list[OpProfile]:
 def can_run_alone(operator: Operator) -> bool:
     """Whether it may run on scratch tensors.
 
-    Not the user's own rule, nor a check that scratch values would fail, nor a pause or turn, which has all that lasts.
+    Not the user's own rule, nor a check that scratch values would fail, nor a pause, a turn or what hands out, which
+    have all that lasts.
     """
-    return not (is_effect(operator) or operator.target in (OPAQUE_UPDATE, PAUSE, TURN))
+    return not (is_effect(operator) or operator.target in (OPAQUE_UPDATE, PAUSE, TURN, HAND_OUT))
 
 
 def _assumed(operator: Operator) -> OpProfile:

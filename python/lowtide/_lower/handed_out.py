@@ -20,6 +20,8 @@ from .profile_rows import OpProfile
 def with_gradients_in_arena(lowered: Lowered, gradients: Sequence[Ref]) -> Lowered:
     """The same step with those of the gradients in the arena that it makes there."""
     mine = {ref.buffer for ref in gradients if lowered.buffers[ref.buffer].kind == "made"}
+    if not mine:
+        return lowered
     buffers = [
         replace(buffer, kind="planned") if index in mine else buffer for index, buffer in enumerate(lowered.buffers)
     ]

@@ -17,13 +17,13 @@ from .._base.decisions import decided
 from .._base.devices import alignment_on
 from .._base.interrupts import signals_held
 from .._base.stopwatch import Elapsed, Stopwatch
-from .._capture.autocast_casts import Cast, cast_now
 from .._capture.recorder import Ref
 from .._capture.tape import Given, Own, Root, Tape, UpdateMark
 from .._guards.report import CaptureRecord
-from .._guards.sharing import Seen, Sharing, sharing_of
+from .._guards.sharing import Seen, sharing_of
 from .._lower.graph import build_graph, can_run_alone, profile_operators
-from .._lower.lowering import Lowered, StateRoot, check_last, lower, numbers_of
+from .._lower.handed_out import hands_out_last, with_gradients_in_arena
+from .._lower.lowering import Lowered, check_last, lower, numbers_of
 from .._lower.part_cache import PartCache
 from .._lower.profile_rows import OpProfile
 from .._lower.profiles import ProfileCache, step_signature
@@ -35,9 +35,21 @@ from .._optimizer.twin import NotExpressible, OptimizerTwin, TwinRun
 from ..errors import CaptureError, InfeasibleError, LowtideError, add_note
 from .before_run import BeforeRun, draws, worth_keeping, written_until
 from .beside import Beside, PeakMeter, resident_beside, update_bytes
+from .binding import (
+    Binding,
+    Finder,
+    Shared,
+    SharedMemory,
+    StaleBinding,
+    check_shared,
+    found_now,
+    owner_of,
+    written_when_bound,
+)
 from .fallback import is_for_the_caller
 from .in_parts import InParts, count_in_parts, plan_in_parts
 from .late_update import shares_gradients, step_late
+from .lending import Lending, end_what_is_held, move_out
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .program import Program, assemble
 from .reserved import reserved_beside
@@ -47,47 +59,8 @@ from .swapping import SwapTier, cannot_leave, is_away, may_leave
 _MAX_REPLANS = 3
 
 
-class StaleBinding(Exception):
-    """A tensor that the step is bound to is gone or has another shape: the step must be captured again."""
-
-
-class RunsEager(Exception):
-    """This call must be eager, whatever later ones are."""
-
-
-class SharedMemory(Exception):
-    """Arguments show memory that the step writes under another name: it must be captured with that in mind."""
-
-    def __init__(self, said: str, sharing: Sharing) -> None:
-        super().__init__(said)
-        self.sharing = sharing
-
-
 class CannotGoOn(Exception):
     """A step that has paused is to go on in another way than it was planned: it must be abandoned."""
-
-
-@dataclass(slots=True)
-class Binding:
-    """A bound buffer: how to find its tensor now, and what it must look like."""
-
-    buffer: int
-    find: Callable[[], torch.Tensor | None]
-    name: str
-    lasting: bool  # found in the model's or the optimizers' own dictionaries
-    passing: bool  # let go of after each step: the caller drops gradients as it likes
-    layout: tuple[Any, ...] | None = None
-    bound: torch.Tensor | None = None
-
-
-@dataclass(slots=True)
-class Shared:
-    """What else lies in a bound buffer, and how many bytes behind the tensor that is bound."""
-
-    bound: Binding
-    find: Callable[[], torch.Tensor | None]
-    behind: int
-    written: bool
 
 
 @dataclass(slots=True)
@@ -118,6 +91,7 @@ class Variant:
     settles: bool = False  # its calls are being timed
     outside: list[float] = field(default_factory=list)  # seconds of its steps outside the program, meanwhile
     in_parts: InParts = field(default_factory=InParts)
+    lent: frozenset[int] = frozenset()  # outputs that stay in the arena
 
 
 @dataclass(slots=True)
@@ -174,6 +148,7 @@ class CapturedStep:
         self.tape = tape
         self.model = model
         self.optimizers = optimizers
+        self._finder = Finder(tape, model, optimizers)
         self._cache = cache
         self._plan = plan
         self.record = record
@@ -195,6 +170,8 @@ class CapturedStep:
                 self._step_eagerly(mark, str(error))
         self._keep_order_of_updates()
         self._variants: dict[Hashable, Variant] = {}
+        may_lend = tape.any_gradients and guard is OFF and swap is None
+        self._lending = Lending(self._gradients_are_held, allowed=may_lend)
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
         if not keep_grads:
             tape.drop_gradients()
@@ -230,6 +207,9 @@ class CapturedStep:
         except BaseException:
             _roll_back(runs)
             raise
+        if self._lends_no_more(variant):
+            _roll_back(runs)
+            return self.run(leaves, numbers)
         return self._complete(Begun(variant, before, there, len(leaves)), runs, leaves)
 
     def _complete(self, begun: Begun, runs: dict[int, TwinRun], leaves: Sequence[Any]) -> tuple[Any, Any]:
@@ -452,7 +432,7 @@ class CapturedStep:
             run.commit()
         step_late(self.tape, self.optimizers, late, gradients)
         for index, one in owned:
-            leaves[index] = self._finder(Root(one.kind, one.name))()
+            leaves[index] = self._finder.of(Root(one.kind, one.name))()
         result, changed = self.tape.result_structure.unflatten(leaves)
         return result, changed
 
@@ -502,7 +482,7 @@ class CapturedStep:
     def _variant(self, runs: dict[int, TwinRun]) -> Variant:
         key = _key_of(runs)
         variant = self._variants.get(key)
-        if variant is not None and not self._has_put_away(variant):
+        if variant is not None and (self._lends_no_more(variant) or not self._has_put_away(variant)):
             self._close(variant)
             variant = None
         if variant is None:
@@ -521,12 +501,31 @@ class CapturedStep:
         """Of whole operators, if their plan keeps the budget; otherwise some may run in parts, on the CPU."""
         lowered = lower(self.tape, runs)
         try:
-            return self._build(lowered, runs)
+            return self._build(self._with_gradients_in_place(lowered), runs)
         except InfeasibleError as error:
             whole = lowered.device.type != "cpu" or self._guard is not OFF or self._swap is not None
             if whole or error.code != "E301":
                 raise
-        return self._build(with_sums_apart(lower(self.tape, runs)), runs, in_parts=True)
+        lowered = with_sums_apart(lower(self.tape, runs))
+        return self._build(self._with_gradients_in_place(lowered), runs, in_parts=True)
+
+    def _with_gradients_in_place(self, lowered: Lowered) -> Lowered:
+        """The step with the gradients that it leaves in the arena, if they may stay there."""
+        if not self._lending.allowed or lowered.pauses:
+            return lowered
+        first = sum(isinstance(leaf, Ref) for leaf in self.tape.result_leaves)
+        last = first + sum(gradient is not None for gradient in self.tape.new_gradients.values())
+        others = {ref.buffer for ref in [*lowered.outputs[:first], *lowered.outputs[last:]]}
+        return with_gradients_in_arena(lowered, [g for g in lowered.outputs[first:last] if g.buffer not in others])
+
+    def _gradients_are_held(self) -> bool:
+        """Those in the arena, by whoever."""
+        variants = list(self._variants.values())
+        return any(not variant.lent.isdisjoint(variant.program.runtime.held_outputs) for variant in variants)
+
+    def _lends_no_more(self, variant: Variant) -> bool:
+        """Whether it has gradients in the arena, where they may not be any more."""
+        return bool(variant.lent) and not self._lending.allowed
 
     def _build(self, lowered: Lowered, runs: dict[int, TwinRun], *, in_parts: bool = False) -> Variant:
         numbers = [*numbers_of(runs), *self._numbers]
@@ -534,8 +533,8 @@ class CapturedStep:
         def value(number: Number) -> int | float:
             return numbers[number.index]
 
-        bindings, inputs = self._find_bindings(lowered)
-        bound = _found(bindings)
+        bindings, inputs = self._finder.bindings(lowered)
+        bound = found_now(bindings)
         made_room: list[torch.Tensor] = []
 
         def make_room() -> None:
@@ -584,6 +583,8 @@ class CapturedStep:
                 else:
                     plan = plan_beside(beside)
             learning_bytes = 0 if self._swap else there + max(alone.bytes, alone_in_parts.bytes)
+            if not hands_out_last(lowered, plan):
+                raise CaptureError("the plan runs operators after gradients are handed out")
             if self._swap is not None:
                 plan, beside = self._move_out(self._swap, lowered, plan, beside, bound, plan_beside)
             program = assemble(lowered, profiles, plan, numbers, self._guard, self._swap, parts)
@@ -594,11 +595,11 @@ class CapturedStep:
                 self._swap.bring_back(made_room)
             raise
         binding_of = {binding.buffer: binding for binding in bindings}
-        written = self._written(lowered)
+        written = written_when_bound(lowered)
         for buffer in written:
             program.runtime.mark_written(buffer)
         shared = [
-            Shared(binding_of[buffer], self._finder(root), behind, buffer in written)
+            Shared(binding_of[buffer], self._finder.of(root), behind, buffer in written)
             for buffer, root, behind in lowered.shared
             if root.kind != "input"
         ]
@@ -607,6 +608,8 @@ class CapturedStep:
             outside_ns or 0, beside, learning_bytes,
         )  # fmt: skip
         variant.in_parts = count_in_parts(graph, plan)
+        lent = (place for place, ref in enumerate(lowered.outputs) if lowered.buffers[ref.buffer].kind == "planned")
+        variant.lent = frozenset(lent)
         tiers = plan.block_tiers()
         variant.away = [binding for binding in bindings if tiers[binding.buffer] != 0]
         variant.staying = [binding for binding in bindings if tiers[binding.buffer] == 0]
@@ -652,15 +655,16 @@ class CapturedStep:
         """Whether what the plan has in a tier is there; what the caller has replaced is moved, if it can be."""
         if self._swap is None:
             return True
-        away = _found(variant.away).values()
+        away = found_now(variant.away).values()
         self._swap.put_away(away)
         return all(map(is_away, away))
 
     def _make_ready(self, variant: Variant) -> None:
         """Other steps make room for this one; then what it has in memory comes back from the tier."""
+        end_what_is_held()
         self._make_room(variant)
         if self._swap is not None:
-            self._swap.bring_back(_found(variant.staying).values())
+            self._swap.bring_back(found_now(variant.staying).values())
 
     def _register_rules(self, lowered: Lowered) -> list[int]:
         """Gives every opaque update its rule to call: the one of the step that is running then."""
@@ -675,41 +679,6 @@ class CapturedStep:
 
     # -- binding -------------------------------------------------------------------------------------------------------
 
-    def _find_bindings(self, lowered: Lowered) -> tuple[list[Binding], list[tuple[int, int]]]:
-        bindings: list[Binding] = []
-        inputs: list[tuple[int, int]] = []
-        for index, buffer in enumerate(lowered.buffers):
-            if buffer.kind != "bound":
-                continue
-            root = buffer.root
-            if isinstance(root, Root) and root.kind == "input":
-                inputs.append((index, root.key))
-            else:
-                assert root is not None
-                lasting = root.kind in ("parameter", "buffer", "state", "constant")
-                bindings.append(Binding(index, self._finder(root), buffer.name, lasting, root.kind == "gradient"))
-        return bindings, inputs
-
-    def _finder(self, root: Root | StateRoot) -> Callable[[], torch.Tensor | None]:
-        if isinstance(root, StateRoot):
-            optimizer, owner, key = self.optimizers[root.optimizer], root.owner, root.key
-            if root.kind == "state":
-                parameter = self.tape.parameters[str(owner)]
-                return lambda: optimizer.state[parameter].get(key)
-            if root.kind == "hyper":
-                return lambda: optimizer.param_groups[int(owner)].get(key)
-            return lambda: getattr(optimizer, key, None)
-        if root.kind == "constant":
-            return lambda: root.key
-        if root.kind == "cast":
-            return lambda: _kept_cast(root.key)
-        if root.kind == "gradient":
-            parameter = self.tape.parameters[root.key]
-            return lambda: parameter.grad
-        module, name = owner_of(self.model, root.key)
-        registry = module._parameters if root.kind == "parameter" else module._buffers
-        return lambda: registry.get(name)
-
     def _bind(self, variant: Variant, leaves: Sequence[Any]) -> None:
         residents = self._residents()
         unchanged = len(residents) == len(variant.residents) and all(map(operator.is_, residents, variant.residents))
@@ -718,7 +687,7 @@ class CapturedStep:
                 continue
             self._rebind(variant, binding)
         for shared in variant.shared:
-            _check_shared(shared)
+            check_shared(shared)
         variant.residents = residents
         stale = variant.program.runtime.stale_binding()
         if stale >= 0:
@@ -745,15 +714,6 @@ class CapturedStep:
             raise CannotGoOn("arguments share memory")
         begun.inputs = len(leaves)
 
-    def _written(self, lowered: Lowered) -> set[int]:
-        """The bound buffers that the step writes, optimizers that step after the program included."""
-        late = {name for _, name in lowered.late_gradients}
-        lies = [(index, buffer.root) for index, buffer in enumerate(lowered.buffers) if buffer.kind == "bound"]
-        lies += [(index, root) for index, root, _ in lowered.shared]
-        updated = {i for i, r in lies if isinstance(r, Root) and r.kind == "parameter" and r.key in late}
-        written = {buffer for op in lowered.operators for buffer in op.writes}
-        return updated | {index for index, _ in lies if index in written}
-
     def _refuse_overlap(self, variant: Variant, leaves: Sequence[Any], overlap: tuple[int, int]) -> None:
         """Two tensors that are two on the tape share memory that the step writes: this tape does not hold for them."""
         first, second = [variant.lowered.buffers[buffer].name for buffer in overlap]
@@ -761,7 +721,7 @@ class CapturedStep:
         inputs = dict(variant.inputs)
         if not inputs.keys() & set(overlap):
             raise StaleBinding(said)
-        written = self._written(variant.lowered)
+        written = written_when_bound(variant.lowered)
         bound = [(buffer, leaf) for buffer, leaf in variant.inputs if leaf < len(leaves)]
         seen = [Seen(f"argument {leaf}", leaves[leaf], buffer in written, leaf) for buffer, leaf in bound]
         seen += [Seen(b.name, b.bound, b.buffer in written) for b in variant.bindings if b.bound is not None]
@@ -899,6 +859,8 @@ class CapturedStep:
 
     def close(self) -> None:
         """Gives the arena memory of every variant back."""
+        if self._gradients_are_held():
+            move_out()
         for variant in self._variants.values():
             _dispose(variant)
         self._variants.clear()
@@ -908,26 +870,6 @@ class CapturedStep:
         """What gradients that stay in `.grad` cost."""
         buffers = self.current.lowered.buffers if self.current else []
         return sum(buffer.nbytes for buffer in buffers if buffer.kind == "made" and buffer.role == "gradient")
-
-
-def _check_shared(shared: Shared) -> None:
-    """Tensors that shared memory at capture must still do so."""
-    bound, tensor = shared.bound.bound, shared.find()
-    if tensor is None or bound is None or tensor.data_ptr() - bound.data_ptr() != shared.behind:
-        raise StaleBinding(f"{shared.bound.name} no longer shares its memory")
-
-
-def _kept_cast(cast: Cast) -> torch.Tensor:
-    found = cast_now(cast)
-    if found.requires_grad != cast.requires_grad:
-        raise RunsEager("an autocast region that keeps casts of weights made in another grad mode")
-    return found
-
-
-def owner_of(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str]:
-    """The module that holds a parameter or buffer of that name, and its name there."""
-    path, _, key = name.rpartition(".")
-    return model.get_submodule(path), key
 
 
 def _key_of(runs: dict[int, TwinRun]) -> Hashable:
@@ -943,12 +885,6 @@ def _made_bytes(lowered: Lowered, plan: _core.Plan | None = None) -> int:
 def _bytes_there(lowered: Lowered, graph: _core.Graph, beside: int) -> int:
     """Of the model, its optimizers and the batch before a step is planned; `beside` are those outside the graph."""
     return graph.resident_bytes - _made_bytes(lowered) + beside
-
-
-def _found(bindings: Sequence[Binding]) -> dict[int, torch.Tensor]:
-    """The tensors that are there now, by buffer."""
-    tensors = {binding.buffer: binding.find() for binding in bindings}
-    return {buffer: tensor for buffer, tensor in tensors.items() if tensor is not None}
 
 
 def _forget_passing(variant: Variant) -> None:

@@ -1,0 +1,247 @@
+"""Gradients that a step leaves in its arena: who holds them then, and what else runs."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import mmap
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import lowtide
+from bench.lib.models import MODELS
+from step_models import pair, same, small_batches
+
+Step = Callable[..., torch.Tensor]
+SCALARS = 4096  # of losses and counts, a page of the arena
+
+
+class Trained:
+    """A model and its compiled step, beside their eager twins."""
+
+    def __init__(self, **options: Any) -> None:
+        torch.manual_seed(0)
+        layers = [layer for _ in range(3) for layer in (nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))]
+        self.model = nn.Sequential(*layers)
+        self.twin = copy.deepcopy(self.model)
+        self.step = lowtide.compile(
+            self.make_step(self.model), model=self.model, optimizer=self.optimizer, on_unsupported="raise", **options
+        )
+        self.eager = self.make_step(self.twin)
+
+    def make_step(self, model: nn.Module) -> Step:
+        self.optimizer = optimizer = torch.optim.AdamW(model.parameters())
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    def train(self, steps: int = 1) -> None:
+        for _ in range(steps):
+            x = torch.randn(64, 32)
+            assert same(self.step(x), self.eager(x))
+            assert same(self.gradients(), [parameter.grad for parameter in self.twin.parameters()])
+            assert same(self.model.state_dict(), self.twin.state_dict())
+
+    def gradients(self) -> list[torch.Tensor | None]:
+        return [parameter.grad for parameter in self.model.parameters()]
+
+    def lends(self) -> bool:
+        """Whether the gradients are in the arena."""
+        return self.step.stats()["gradient_bytes"] == 0
+
+
+@pytest.fixture
+def before() -> int:
+    """Bytes of the arena that other tests have left."""
+    gc.collect()
+    return lowtide._torch.arena_usable_bytes()
+
+
+def has_room_for_one(before: int, *steps: Any) -> bool:
+    """Whether the arena is as large as the largest of the steps needs it, in whole pages, or as it was before."""
+    gc.collect()
+    largest = max(step.stats()["arena_bytes"] for step in steps)
+    return lowtide._torch.arena_usable_bytes() < max(before, largest) + mmap.PAGESIZE
+
+
+def test_they_lie_in_the_arena_and_each_step_finds_their_place_again(before: int):
+    trained = Trained()
+    trained.train(4)
+    assert trained.lends() and trained.step.stats()["misses"] == 0
+    assert has_room_for_one(before, trained.step)
+
+
+def hold(gradient: torch.Tensor) -> Any:
+    return gradient
+
+
+def hold_an_array(gradient: torch.Tensor) -> Any:
+    return gradient.numpy()
+
+
+def hold_a_capsule(gradient: torch.Tensor) -> Any:
+    return torch.utils.dlpack.to_dlpack(gradient)
+
+
+def hold_a_window(gradient: torch.Tensor) -> Any:
+    return gradient[..., 1:]
+
+
+def hold_a_storage(gradient: torch.Tensor) -> Any:
+    return gradient.untyped_storage()
+
+
+def shown(held: Any, like: torch.Tensor) -> torch.Tensor:
+    if isinstance(held, torch.UntypedStorage):
+        return torch.empty(0).set_(held).reshape(like.shape)
+    return held if isinstance(held, torch.Tensor) else torch.from_dlpack(held)
+
+
+@pytest.mark.parametrize("how", [hold, hold_an_array, hold_a_capsule, hold_a_window, hold_a_storage])
+def test_what_is_held_stays_as_it_is(how: Callable[[torch.Tensor], Any]):
+    trained = Trained()
+    trained.train(2)
+    held = [how(gradient) for gradient in trained.gradients() if gradient is not None]
+    copies = [gradient.clone() for gradient in trained.gradients() if gradient is not None]
+    trained.train(2)
+    assert not trained.lends(), "from then on they lie beside the arena"
+    expected = [copy if how is not hold_a_window else copy[..., 1:] for copy in copies]
+    assert same([shown(one, like) for one, like in zip(held, expected, strict=True)], expected)
+    del held
+    trained.train(2)
+    assert not trained.lends()
+
+
+def test_another_step_in_between_has_them_moved_out(before: int):
+    trained, other = Trained(), Trained()
+    trained.train(2)
+    places = [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None]
+    copies = [gradient.clone() for gradient in trained.gradients() if gradient is not None]
+    other.train(1)
+    gradients = [gradient for gradient in trained.gradients() if gradient is not None]
+    assert all(gradient.data_ptr() != place for gradient, place in zip(gradients, places, strict=True))
+    assert same(gradients, copies)
+    assert has_room_for_one(before, trained.step, other.step)
+    del gradients
+    for _ in range(2):
+        trained.train()
+        other.train()
+    assert not trained.lends() and not other.lends()
+
+
+def test_a_step_without_gradients_in_between(before: int):
+    trained = Trained()
+
+    def evaluate(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return trained.model(x).square().mean()
+
+    evaluated = lowtide.compile(evaluate, model=trained.model, on_unsupported="raise")
+    for _ in range(3):
+        trained.train()
+        x = torch.randn(64, 32)
+        assert same(evaluated(x), evaluate(x))
+    assert has_room_for_one(before, trained.step, evaluated)
+    assert not trained.lends()
+
+
+def test_a_region_that_begins_in_between():
+    torch._dynamo.reset()
+    trained = Trained()
+    model = nn.Sequential(nn.Linear(32, 32), nn.Tanh())
+    call = torch.compile(model, backend="lowtide", options={"on_unsupported": "raise"})
+    for _ in range(3):
+        trained.train()
+        call(torch.randn(8, 32)).sum().backward()
+    trained.train()
+    assert not trained.lends()
+
+
+def test_a_budget_is_kept_beside_gradients_of_a_model_that_is_done():
+    first = Trained()
+    first.train(2)
+    first.step.close()
+    second = Trained(memory_budget=0.8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        second.train(3)
+    assert same(first.gradients(), [parameter.grad for parameter in first.twin.parameters()])
+
+
+def test_they_outlive_their_step():
+    trained = Trained()
+    trained.train(2)
+    model, copies = trained.model, [g.clone() for g in trained.gradients() if g is not None]
+    trained.step.close()
+    del trained
+    gc.collect()
+    Trained().train(2)
+    assert same([parameter.grad for parameter in model.parameters()], copies)
+
+
+def test_a_loop_that_adds_to_them_has_them_beside():
+    torch.manual_seed(0)
+    model = nn.Linear(32, 32)
+    twin = copy.deepcopy(model)
+
+    def step_of(model: nn.Module) -> tuple[Step, torch.optim.Optimizer]:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, optimizer
+
+    planned, optimizer = step_of(model)
+    eager, _ = step_of(twin)
+    step = lowtide.compile(planned, model=model, optimizer=optimizer, on_unsupported="raise")
+    for turn in range(6):
+        x = torch.randn(16, 32)
+        assert same(step(x), eager(x))
+        assert same([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
+        if turn >= 3:
+            for one in (model, twin):
+                one.zero_grad(set_to_none=turn == 4)
+
+
+def test_gradients_of_another_thread_stay():
+    """It may be at work on them."""
+    trained, other = Trained(), Trained()
+    worker = threading.Thread(target=trained.train, args=(2,))
+    worker.start()
+    worker.join()
+    places = [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None]
+    other.train(2)
+    assert [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None] == places
+    trained.train(2)
+    assert not trained.lends()
+
+
+@pytest.mark.parametrize("name", [*MODELS])
+def test_no_step_needs_more_than_eager(name: str):
+    eager, planned = pair(name, small=True, layers=2)
+    peaks: list[int] = []
+    for index, batch in enumerate(small_batches(name, 3, batch=8)):
+        peaks = []
+        for side in (eager, planned):
+            torch.manual_seed(index)
+            with lowtide.measure() as used:
+                side.step(batch)
+            peaks.append(used.peak_bytes)
+    assert same(eager.state(), planned.state())
+    assert planned.step.stats()["gradient_bytes"] == 0 and peaks[1] <= peaks[0] + SCALARS
