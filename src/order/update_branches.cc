@@ -95,6 +95,36 @@ Order ordered_by(const Tasks& tasks, const RankOf& rank_of) {
   return progress.order();
 }
 
+Order with_late_decay(const Tasks& tasks, const std::vector<bool>& in_update, std::span<const OpId> order) {
+  const auto waits = [&](OpId op) { return in_update[op.index()] && tasks.touched[op.index()].empty(); };
+  std::vector<bool> placed(tasks.count());
+  std::vector<std::pair<OpId, bool>> behind;  // a task, and whether all that it needs is placed
+  Order late;
+  late.reserve(order.size());
+  const auto place = [&](OpId op) {
+    behind.emplace_back(op, false);
+    while (!behind.empty()) {
+      const auto [next, is_ready] = behind.back();
+      behind.pop_back();
+      if (placed[next.index()]) continue;
+      if (is_ready) {
+        placed[next.index()] = true;
+        late.push_back(next);
+        continue;
+      }
+      behind.emplace_back(next, true);
+      for (const OpId needed : tasks.needs.predecessors[next.index()]) {
+        if (!placed[needed.index()]) behind.emplace_back(needed, false);
+      }
+    }
+  };
+  for (const OpId op : order) {
+    if (!waits(op)) place(op);
+  }
+  for (const OpId op : order) place(op);
+  return late;
+}
+
 }  // namespace
 
 UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
@@ -143,7 +173,12 @@ UpdateBranches update_branches(const Graph& graph, const Tasks& tasks) {
 Order early_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {
   const std::vector<bool> in_update = find_updates(graph, tasks);
   const std::vector<std::size_t> step = steps_of(tasks, order);
-  return ordered_by(tasks, [&](Task task) { return std::pair(!in_update[task], step[task]); });
+  const Order early = ordered_by(tasks, [&](Task task) { return std::pair(!in_update[task], step[task]); });
+  return with_late_decay(tasks, in_update, early);
+}
+
+Order late_decay_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {
+  return with_late_decay(tasks, find_updates(graph, tasks), order);
 }
 
 Order late_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order) {

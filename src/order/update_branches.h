@@ -32,7 +32,11 @@ struct UpdateBranches {
 
 UpdateBranches update_branches(const Graph& graph, const Tasks& tasks);
 
-// The given order, with each task of an update as soon as it can run.
+// The given order, with each task of an update that touches no planned buffer right before the first that needs it:
+// AdamW's decay of a weight waits for the gradient. What reads that weight may run again until then.
+Order late_decay_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order);
+
+// The given order, with each task of an update as soon as it can run, but for those that wait as above.
 Order early_updates_order(const Graph& graph, const Tasks& tasks, std::span<const OpId> order);
 
 // The given order, with the updates behind all others, one branch after another.

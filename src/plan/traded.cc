@@ -36,9 +36,13 @@ struct Start {
 // The order whose peak is low before anything runs again may hold gradients for long where that peak is not. They must
 // not stand in the way when the peak is lowered.
 Start with_early_updates(const Graph& graph, const Tasks& tasks, Start start, std::string_view name_if_changed) {
-  Order early = early_updates_order(graph, tasks, start.order);
-  if (early == start.order || peak_of(tasks, early) > peak_of(tasks, start.order)) return start;
-  return {name_if_changed, std::move(early)};
+  const std::int64_t peak = peak_of(tasks, start.order);
+  for (const auto updates : {early_updates_order, late_decay_order}) {
+    Order changed = updates(graph, tasks, start.order);
+    if (changed == start.order || peak_of(tasks, changed) > peak) continue;
+    return {name_if_changed, std::move(changed)};
+  }
+  return start;
 }
 
 // The order of the program is the better start where it holds no more. Where it does, it still may be once much runs

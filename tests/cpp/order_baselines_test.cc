@@ -102,6 +102,28 @@ class TwoWeights {
   BufferId w1_, w2_, v1_, v2_, count_, running_;
 };
 
+Graph decayed_weight() {
+  GraphBuilder builder;
+  const BufferId weight = unwrap(builder.add_buffer(
+      {.size = Bytes(64), .residence = Residence::resident, .role = Role::parameter, .initial = true}));
+  const auto run = [&](const std::vector<BufferId>& reads, const std::vector<BufferId>& writes) {
+    OpSpec op{.name = "op", .writes = writes};
+    for (const BufferId read : reads) op.reads.push_back(unwrap(builder.add_value(read, "uint8", {})));
+    unwrap(builder.add_op(op));
+  };
+  const auto make = [&](const std::vector<BufferId>& reads) {
+    const BufferId made = unwrap(builder.add_buffer({.size = Bytes(64)}));
+    run(reads, {made});
+    return made;
+  };
+  const BufferId h = make({weight});  // 0: forward
+  run({}, {weight});                  // 1: decay
+  const BufferId dh = make({h});      // 2: backward
+  const BufferId dw = make({dh, h});  // 3
+  run({dw}, {weight});                // 4
+  return unwrap(std::move(builder).build());
+}
+
 TEST(OrderBaselines, UpdatesAreTheirBranches) {
   const Graph graph = TwoWeights().build();
   const UpdateBranches found = update_branches(graph, to_tasks(graph));
@@ -113,7 +135,16 @@ TEST(OrderBaselines, UpdatesAreTheirBranches) {
 }
 
 TEST(OrderBaselines, UpdatesAsSoonAsTheyCanRun) {
-  EXPECT_THAT(ops_by("early_updates", TwoWeights().build()), ElementsAre(5, 0, 1, 2, 9, 10, 3, 11, 4, 6, 7, 8));
+  EXPECT_THAT(ops_by("early_updates", TwoWeights().build()), ElementsAre(0, 1, 2, 5, 9, 10, 3, 11, 4, 6, 7, 8));
+}
+
+// Nothing reads the weight behind the forward pass; if it changed there, its reader could not run again.
+TEST(OrderBaselines, DecayOfAWeightWaitsForTheGradient) {
+  const Graph graph = decayed_weight();
+  EXPECT_THAT(ops_by("early_updates", graph), ElementsAre(0, 2, 3, 1, 4));
+  const Order decay_first = {OpId(0), OpId(1), OpId(2), OpId(3), OpId(4)};
+  EXPECT_THAT(late_decay_order(graph, to_tasks(graph), decay_first),
+              ElementsAre(OpId(0), OpId(2), OpId(3), OpId(1), OpId(4)));
 }
 
 // From an order in which updates come early, as branches come there.

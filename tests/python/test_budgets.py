@@ -83,6 +83,36 @@ def test_a_smaller_budget_never_gives_a_faster_plan():
     free.close()
 
 
+@pytest.mark.parametrize("foreach", [True, False])
+def test_decay_of_weights_does_not_keep_layers_from_running_again(foreach):
+    """AdamW changes a weight before it looks at the gradient; what reads the weight may run again until then."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
+    model = torch.nn.Sequential(*layers)
+    twin = copy.deepcopy(model)
+
+    def step_of(model):
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, optimizer
+
+    planned, optimizer = step_of(model)
+    eager, _ = step_of(twin)
+    step = lowtide.compile(planned, model=model, optimizer=optimizer, memory_budget=0.6)
+    for _ in range(3):
+        x = torch.randn(2048, 64)
+        assert same(step(x), eager(x))
+    assert same(model.state_dict(), twin.state_dict())
+    step.close()
+
+
 def test_a_plan_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path))
     plans = []
