@@ -154,7 +154,7 @@ def test_it_runs_eager_instead_if_that_is_allowed():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"budget": 1}, "expected memory_budget or on_unsupported, got 'budget'"),
+        ({"budget": 1}, "expected memory_budget, on_unsupported or engine, got 'budget'"),
         ({"memory_budget": 1.5}, "memory_budget: expected a share"),
         ({"memory_budget": "lots"}, "lots"),
         ({"on_unsupported": "perhaps"}, "on_unsupported: expected"),

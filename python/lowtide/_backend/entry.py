@@ -13,9 +13,11 @@ from torch._functorch import config as functorch_config
 
 from .._base.sources import user_line
 from .._step.fallback import Fallback, reason_of
+from .copies import copy_of
 from .draws import draw_in_order
 from .eager_formulas import eager_formulas
 from .halves import split
+from .inductor import compiled_by_inductor
 from .options import read_options
 from .other_formulas import refuse_other_formulas
 from .recording import Joint
@@ -39,7 +41,10 @@ def lowtide(
     if mode is not None:
         raise ValueError(f'mode: backend="lowtide" has none, got {mode!r}')
     together = _together_of(options)
-    compiler = _Compiler(together, f"the graph of {_function_of(graph)}")
+    name = f"the graph of {_function_of(graph)}"
+    if together.options.engine == "inductor":
+        return compiled_by_inductor(graph, example_inputs, together.options, name)
+    compiler = _Compiler(together, name)
     try:
         refuse_streams(graph)
         # As in eager, what autocast does is over when backward() is called.
@@ -102,7 +107,7 @@ class _Compiler:
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         refuse_other_formulas(joint)
         draw_in_order(joint)
-        copied = _copy_of(joint)
+        copied = copy_of(joint)
         halves = split(joint, inputs, num_fwd_outputs, static_lifetime_input_indices)
         region = self._new_region()
         region.halves = halves
@@ -123,7 +128,7 @@ class _Compiler:
     def _inference(self, graph: fx.GraphModule, _: Any) -> Callable[..., Any]:
         draw_in_order(graph)
         region = self._new_region()
-        copied = _copy_of(graph)
+        copied = copy_of(graph)
         names = frozenset(node.name for node in copied.graph.nodes)
         outputs = next(iter(copied.graph.find_nodes(op="output"))).args[0]
         region.joint = Joint(copied, len(outputs), names)
@@ -139,14 +144,6 @@ def _boxed(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
-
-
-def _copy_of(module: fx.GraphModule) -> fx.GraphModule:
-    """The same graph, which passes over the other one do not change."""
-    copied = fx.Graph()
-    output = copied.graph_copy(module.graph, {})
-    copied.output(output)
-    return fx.GraphModule(module, copied)
 
 
 def _function_of(graph: fx.GraphModule) -> str:

@@ -13,18 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import Parameter
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .. import _core, _torch
 from .._base.random_states import read_random_states, set_random_states
 from .._base.stock_optimizers import is_stock
-from .._capture.recorder import ITEM
 from .._optimizer.reach import RuleReach
 from .._optimizer.snapshot import Snapshot, containers_of, run_rule
+from .living import Living
 from .swapping import is_away
 
 
@@ -88,7 +85,7 @@ def update_bytes(optimizer: torch.optim.Optimizer, turns: Sequence[Sequence[Para
     if not getattr(type(optimizer).step, "hooked", False):
         return 0
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    living = _Living()
+    living = Living()
     random_state = read_random_states()
     try:
         python_kept = nullcontext() if is_stock(optimizer) else RuleReach(optimizer).kept()
@@ -129,37 +126,6 @@ def _on_fakes(
         if id(parameter) in fakes:
             state[fakes[id(parameter)]] = {k: fake(v) if isinstance(v, torch.Tensor) else v for k, v in own.items()}
     return Snapshot(optimizer, containers_of(optimizer)).clone(groups, state)
-
-
-class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes that calls have made and that are still held; refuses to write to anything real."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.most = 0
-        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is ITEM:  # any number will do, but for conditions: those mostly ask whether something is wrong
-            return torch.tensor(args[0].dtype is not torch.bool, dtype=args[0].dtype, device="cpu").item()
-        given = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
-        if func._schema.is_mutable and not all(isinstance(tensor, FakeTensor) for tensor in given):
-            raise RuntimeError(f"{func} would write to a tensor that is not the copy's")
-        out = func(*args, **(kwargs or {}))
-        known = {_key(tensor) for tensor in given}
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor) and _key(tensor) not in known:
-                storage = tensor.untyped_storage()
-                self._storages[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())  # type: ignore[no-untyped-call]
-        self._storages = {k: held for k, held in self._storages.items() if not held[0].expired()}  # type: ignore[no-untyped-call]
-        self.most = max(self.most, sum(size for _, size in self._storages.values()))
-        return out
-
-
-def _key(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _is_plain(value: Any) -> bool:

@@ -19,10 +19,13 @@ _ANSWERS = (InfeasibleError, LimitError, MemoryGuardError, LeftBehindError)
 
 
 class Fallback:
-    """`on_unsupported` as the user gave it; `budgets` names what was given of budgets."""
+    """`on_unsupported` as the user gave it; `budgets` names what was given of budgets, `instead` how calls run then."""
 
-    def __init__(self, name: str, on_unsupported: str | None, budgets: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, on_unsupported: str | None, budgets: Sequence[str], *, instead: str = "eager"
+    ) -> None:
         self._name = name
+        self._instead = instead
         self._allows = on_unsupported == "eager"
         self._told: set[str] = set()
         self.not_kept = f"{' and '.join(budgets)} {'are' if len(budgets) > 1 else 'is'} not kept" if budgets else ""
@@ -33,18 +36,18 @@ class Fallback:
         decided("run", "refused", function=self._name, reason=reason)
         if not self.not_kept:
             return CaptureError(reason)
-        return CaptureError(f'{reason}; eager, {self.not_kept}: on_unsupported="eager" allows that')
+        return CaptureError(f'{reason}; {self._instead}, {self.not_kept}: on_unsupported="eager" allows that')
 
     def say(self, reason: str) -> None:
         """Warns of a reason to run eager, if it is a new one."""
         if reason not in self._told:
             self._told.add(reason)
-            decided("run", "eager", function=self._name, reason=reason.removeprefix(": ").strip())
+            decided("run", self._instead, function=self._name, reason=reason.removeprefix(": ").strip())
             warn_user(f"lowtide: {self.describe(reason)}")
 
     def describe(self, reason: str) -> str:
         """The same in words."""
-        return f"{self._name} runs eager{reason}{f'; {self.not_kept}' if self.not_kept else ''}"
+        return f"{self._name} runs {self._instead}{reason}{f'; {self.not_kept}' if self.not_kept else ''}"
 
 
 def is_for_the_caller(error: Exception) -> bool:
