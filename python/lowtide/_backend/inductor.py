@@ -1,14 +1,15 @@
 """The engine `inductor`: Inductor compiles and runs the graphs, Lowtide decides what is saved between the passes.
 
-Partitions are tried in the order of what they compute again, Inductor's own first, until one is predicted to keep the
-budget. The order does not depend on the budget, so that a lower budget never has a higher predicted peak.
+Without a budget that is what Inductor saves by itself. With one, its passes are measured, and more than the budget is
+said.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -21,11 +22,15 @@ from .._base.decisions import decided
 from .._base.devices import CPU, why_not_planned
 from .._base.sources import warn_user
 from .._compile.memory_budget import SCALAR_BYTES
-from .._step.beside import PeakMeter
 from .._step.fallback import Fallback, is_for_the_caller, reason_of
 from ..errors import CaptureError, InfeasibleError
 from .options import Options
 
+if TYPE_CHECKING:
+    from .inductor_peak import Peak
+    from .partitions import Partition
+
+_MOST_OPEN = 8  # forward passes whose backward passes are waited for
 _INSTEAD = "with Inductor's own partition"
 
 
@@ -72,7 +77,7 @@ def _raising(error: InfeasibleError) -> Callable[..., Any]:
 class _Chosen:
     """A partition within the budget: None is Inductor's own."""
 
-    partition: Any
+    partition: Partition | None
     limit: int
     predicted: int
 
@@ -83,39 +88,29 @@ def _choose(graph: fx.GraphModule, example_inputs: Sequence[Any], budget: int | 
     Raises `InfeasibleError`.
     """
     try:
+        from .inductor_front import Front
         from .inductor_internals import inductor_config
-        from .inductor_peak import peak_of
-        from .partitions import Survey
     except ImportError as error:
         raise CaptureError(f"this version of PyTorch lacks what the engine uses: {error}") from error
     if inductor_config.custom_partitioner_fn is not None:
         raise CaptureError("torch._inductor.config has a partitioner of its own")
-    survey = Survey()
-    own = smallest = peak_of(graph, example_inputs, survey)
-    limit = budget if isinstance(budget, int) else int(budget * own.nbytes)
-    tried: Any = None
-    waiting = iter(survey.found)
-    peak = own
-    while peak.nbytes > limit:
-        tried = next(waiting, None)
-        if tried is None:
-            raise _too_little(name, budget, limit, own.nbytes, smallest)
-        peak = peak_of(graph, example_inputs, tried)
-        smallest = min(smallest, peak, key=lambda other: other.nbytes)
-        decided("recompute", "tried", function=name, partition=str(tried), peak_bytes=peak.nbytes)
-    decided(
-        "recompute", "chosen", name=str(tried or _INSTEAD), function=name, peak_bytes=peak.nbytes, held_bytes=peak.held
-    )  # fmt: skip
-    return _Chosen(tried, limit, peak.nbytes)
+    front = Front(graph, example_inputs)
+    limit = budget if isinstance(budget, int) else int(budget * front.own.nbytes)
+    found = front.within(limit)
+    if found is None:
+        raise _too_little(name, budget, limit, front.own, front.smallest)
+    partition, peak = found
+    decided("recompute", "chosen", name=str(partition or "Inductor's own"), function=name, peak_bytes=peak.nbytes)
+    return _Chosen(partition, limit, peak.nbytes)
 
 
-def _too_little(name: str, budget: int | float, limit: int, own: int, smallest: Any) -> InfeasibleError:
+def _too_little(name: str, budget: int | float, limit: int, own: Peak, smallest: Peak) -> InfeasibleError:
     amount = _core.format_bytes
     share = "" if isinstance(budget, int) else f", {100 * budget:g} % of what Inductor needs by itself"
     return InfeasibleError(
         f"E301: the memory budget of {name} is {amount(limit)}{share}, but of its partitions the smallest needs "
         f"{amount(smallest.nbytes)} under Inductor, beside what is the caller's: {amount(smallest.held)} between its "
-        f"passes and {amount(smallest.gradients)} of gradients; by itself Inductor needs {amount(own)}",
+        f"passes and {amount(smallest.gradients)} of gradients; by itself Inductor needs {amount(own.nbytes)}",
         code="E301", bound_bytes=smallest.nbytes, step=0,
         culprits=[("saved tensors and outputs", smallest.held), ("gradients", smallest.gradients)],
     )  # fmt: skip
@@ -133,12 +128,12 @@ class _Watched:
         _torch.install_allocator()
         self._name, self._chosen = name, chosen
         self._device = _device_of(example_inputs)
-        self._held = 0  # after the last forward pass
+        self._open: deque[tuple[_torch.Meter, int]] = deque(maxlen=_MOST_OPEN)  # and what the forward pass left
         self._excess = SCALAR_BYTES  # the most that was said
 
         def compile_half(half: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
-            made = compile_fx_inner(half, inputs, **how)
-            if how.get("is_backward"):
+            made: Any = compile_fx_inner(half, inputs, **how)
+            if how.get("is_backward") and hasattr(made, "current_callable"):
                 run = made.current_callable
                 made.current_callable = lambda args: self._backward(run, args)
             return made
@@ -152,16 +147,24 @@ class _Watched:
 
     def forward(self, *args: Any) -> Any:
         """The forward pass."""
-        with PeakMeter(True, self._device) as used:
-            outputs = self._run(*args)
-        self._held = used.left
-        self._check(used.bytes)
+        meter = _torch.Meter(self._device)
+        outputs = self._run(*args)
+        left, peak = meter.mark()
+        self._check(peak)
+        if torch.is_grad_enabled():
+            self._open.append((meter, left))
         return outputs
 
     def _backward(self, run: Callable[[list[Any]], Any], args: list[Any]) -> Any:
-        with PeakMeter(True, self._device) as used:
-            gradients = run(args)
-        self._check(self._held + used.bytes)
+        """The backward pass of the last forward pass that had none, as autograd goes through them."""
+        if not self._open:
+            return run(args)
+        meter, left = self._open.pop()
+        level, _ = meter.mark()
+        gradients = run(args)
+        _, peak = meter.mark()
+        meter.close()
+        self._check(peak - max(0, level - left))  # less what others have allocated in between
         return gradients
 
     def _check(self, there: int) -> None:

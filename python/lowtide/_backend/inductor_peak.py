@@ -142,7 +142,7 @@ class _Written(Exception):
 def _called_before_kernels(stop: Callable[[str], None]) -> Iterator[None]:
     """While open, `stop` is called with each program, before its kernels are. PyTorch compiles one graph at a time."""
     before = GraphLowering.save_output_code
-    GraphLowering.save_output_code = staticmethod(stop)  # type: ignore[assignment]
+    GraphLowering.save_output_code = staticmethod(stop)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Ways to part a joint graph of PyTorch's into a forward and a backward pass: what is saved, and what is computed again.
+"""Ways to part a joint graph of PyTorch's into a forward and a backward pass: what is saved, what is computed again.
 
 All are minimum cuts of PyTorch's own partitioner, at a ladder of its `activation_memory_budget`. Which of them is small
 after fusion, the setting does not say: it is a share of the saved bytes before fusion, and blind to what the backward
@@ -32,7 +32,7 @@ _RULE = "1"  # of how partitions are made: PyTorch keeps what it compiles by it
 
 
 @dataclass(frozen=True)
-class Partition(CustomPartitionerFn):  # type: ignore[misc]
+class Partition(CustomPartitionerFn):
     """A setting of PyTorch's partitioner, which saves what is drawn at random."""
 
     setting: float
@@ -56,7 +56,7 @@ class Partition(CustomPartitionerFn):  # type: ignore[misc]
         return f"activation_memory_budget {self.setting:g}"
 
 
-class Survey(CustomPartitionerFn):  # type: ignore[misc]
+class Survey(CustomPartitionerFn):
     """Parts a graph as PyTorch would, and finds all partitions that differ on the way."""
 
     def __init__(self) -> None:
