@@ -10,11 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import lowtide
 from backend_models import nothing_said
 from lowtide._backend import inductor_front
 from lowtide._backend.inductor_front import Front
+from lowtide._backend.waypoints import Route, first_recomputed
 
 SCALARS = 64 * 1024  # bytes: the loss and the like
 ROWS = 1024
@@ -119,6 +121,21 @@ def test_predicted_peaks_are_monotone_exact_and_always_the_same():
     assert front.within(least - 1) is None
     (again,) = fronts_of(stack(), x)
     assert [again.within(limit) for limit in limits[-3:]] == found[-3:]
+
+
+def test_waypoints_are_where_little_is_alive():
+    def forward(x: torch.Tensor) -> torch.Tensor:  # 4 KiB; 16 KiB in between, which are saved
+        for _ in range(3):
+            x = torch.tanh(torch.cat([x] * 4)).view(4, -1).sum(0)
+        return x
+
+    route = Route(make_fx(forward, tracing_mode="fake")(torch.randn(1024)))
+    saved = ["tanh", "view_1", "tanh_2"]  # a view saves what it shows
+    assert route.held(saved) == 3 * 16384
+    waypoints = route.waypoints(saved, 3)
+    assert [route.alive_at(place) for place in waypoints] == [["sum_1"], ["sum_2"]]
+    assert first_recomputed(route, waypoints[:1], saved) == ("sum_1", "tanh_1", "tanh_2")
+    assert first_recomputed(route, waypoints, saved) == ("sum_1", "sum_2", "tanh_2")
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_with_figures():

@@ -7,14 +7,15 @@ never gets a higher predicted peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
 
 from .._base.decisions import decided
+from .inductor_internals import InductorError
 from .inductor_peak import Peak, peak_of
-from .partitions import Partition, Survey
+from .partitions import Candidate, Partition, Survey
 
 Entry = tuple[Partition | None, Peak]  # None is Inductor's own
 
@@ -26,23 +27,37 @@ class Front:
         self._graph, self._inputs = graph, list(example_inputs)
         survey = Survey()
         self.own = peak_of(graph, example_inputs, survey)
-        self._tried: list[Entry] = [(None, self.own)]
-        self._waiting = survey.found
-
-    def __iter__(self) -> Iterator[Entry]:
-        yield from self._tried
-        while self._waiting:
-            partition = self._waiting.pop(0)
-            peak = peak_of(self._graph, self._inputs, partition)
-            decided("recompute", "tried", partition=str(partition), peak_bytes=peak.nbytes, held_bytes=peak.held)
-            self._tried.append((partition, peak))
-            yield partition, peak
+        self._candidates = survey.found
+        self._known: dict[Candidate, Peak | None] = {}
 
     def within(self, limit: int) -> Entry | None:
         """The first that is predicted to have no more bytes at once."""
-        return next((entry for entry in self if entry[1].nbytes <= limit), None)
+        if self.own.nbytes <= limit:
+            return None, self.own
+        for candidate in self._candidates:
+            peak = self._peak(candidate) if candidate.held <= limit else None
+            if peak is not None and peak.nbytes <= limit:
+                return candidate.partition, peak
+        return None
 
     @property
     def smallest(self) -> Peak:
         """Of all partitions."""
-        return min((peak for _, peak in self), key=lambda peak: peak.nbytes)
+        least = self.own
+        for candidate in sorted(self._candidates, key=lambda candidate: candidate.held):
+            peak = self._peak(candidate) if candidate.held < least.nbytes else None
+            if peak is not None and peak.nbytes < least.nbytes:
+                least = peak
+        return least
+
+    def _peak(self, candidate: Candidate) -> Peak | None:
+        """None if Inductor cannot compile it."""
+        if candidate not in self._known:
+            name = str(candidate.partition)
+            try:
+                self._known[candidate] = found = peak_of(self._graph, self._inputs, candidate.partition)
+                decided("recompute", "tried", partition=name, peak_bytes=found.nbytes)
+            except InductorError as error:
+                self._known[candidate] = None
+                decided("recompute", "not tried", partition=name, reason=str(error).partition("\n")[0])
+        return self._known[candidate]

@@ -9,15 +9,17 @@ from torch._guards import TracingContext, tracing
 from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.custom_graph_pass import CustomKnapsackSolver, CustomPartitionerFn
+from torch._inductor.exc import InductorError
 from torch._inductor.fx_utils import count_flops_fx, get_node_storage
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, optimization_hint
 
 __all__ = [
     "CustomKnapsackSolver",
     "CustomPartitionerFn",
     "GraphLowering",
+    "InductorError",
     "TracingContext",
     "V",
     "compile_fx_inner",
@@ -27,5 +29,6 @@ __all__ = [
     "inductor_config",
     "min_cut_rematerialization_partition",
     "node_bytes",
+    "optimization_hint",
     "tracing",
 ]

@@ -1,13 +1,14 @@
 """Ways to part a joint graph of PyTorch's into a forward and a backward pass: what is saved, what is computed again.
 
-All are minimum cuts of PyTorch's own partitioner, at a ladder of its `activation_memory_budget`. Which of them is small
-after fusion, the setting does not say: it is a share of the saved bytes before fusion, and blind to what the backward
-pass has at once. So partitions are told apart by what they save, and sorted by what they compute again.
+All are minimum cuts of PyTorch's own partitioner: at a ladder of its `activation_memory_budget`, and with the first
+segments of the forward pass computed again between waypoints. Which of them is small after fusion, the setting does not
+say: it is a share of the saved bytes before fusion, and blind to what the backward pass has at once. So partitions are
+told apart by what they save, and sorted by what they compute again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import fx
 from torch._functorch import config as functorch_config
 from torch.utils.checkpoint import CheckpointPolicy
 
+from .._base.decisions import detail
 from .copies import copy_of
 from .inductor_internals import (
     CustomPartitionerFn,
@@ -23,80 +25,132 @@ from .inductor_internals import (
     get_node_storage,
     min_cut_rematerialization_partition,
     node_bytes,
+    optimization_hint,
 )
+from .waypoints import Route, first_recomputed
 
-LADDER = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 1e-6)  # at 0 draws would run again
+_LEAST = 1e-6  # saves what is marked and what that needs; at 0 PyTorch saves inputs alone, and draws run again
+_LADDER = (0.9, 0.75, 0.5, 0.25, 0.1, _LEAST)
+_SEGMENTS = 6
 _FLOPS_PER_BYTE = 8  # that a machine computes while it moves a byte
 _SEEDS = ("inductor_seed", "inductor_seeds")
-_RULE = "1"  # of how partitions are made: PyTorch keeps what it compiles by it
+_RULE = "lowtide 1"  # how partitions are made: PyTorch keeps what it compiles by it
 
 
 @dataclass(frozen=True)
 class Partition(CustomPartitionerFn):
-    """A setting of PyTorch's partitioner, which saves what is drawn at random."""
+    """A setting of PyTorch's partitioner, and what is saved in any case: that, and what is drawn at random."""
 
     setting: float
+    saved: tuple[str, ...] = ()  # names of calls
+    name: str = ""
 
     def __call__(
         self, gm: fx.GraphModule, joint_inputs: Sequence[object], **how: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and the backward pass. PyTorch's own would draw again in the backward pass, and differ."""
+        saved = set(self.saved)
         for node in gm.graph.nodes:
-            if _draws(node):
+            if _draws(node) or node.name in saved:
                 node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
         with functorch_config.patch(activation_memory_budget=self.setting):
             forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **how)
         return forward, backward
 
-    def uuid(self) -> str:
+    def uuid(self) -> tuple[str, float, tuple[str, ...]]:
         """A name of what is made of a graph."""
-        return f"lowtide {_RULE}: {self}"
+        return _RULE, self.setting, self.saved
 
     def __str__(self) -> str:
-        return f"activation_memory_budget {self.setting:g}"
+        return self.name or f"activation_memory_budget {self.setting:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A partition, with what is known of it before anything is fused."""
+
+    partition: Partition
+    saved: frozenset[str]
+    held: int  # bytes that are there between the passes at least
+    again: int  # bytes that are moved, or as good as that, to compute again
+    flops_again: int
 
 
 class Survey(CustomPartitionerFn):
     """Parts a graph as PyTorch would, and finds all partitions that differ on the way."""
 
     def __init__(self) -> None:
-        self.found: list[Partition] = []  # those that compute least again come first
+        self.found: list[Candidate] = []  # those that compute least again come first
 
     def __call__(
         self, gm: fx.GraphModule, joint_inputs: Sequence[object], **how: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """PyTorch's default partition."""
         halves = min_cut_rematerialization_partition(copy_of(gm), joint_inputs, **how)
-        seen = {_saved(halves[0], how["num_fwd_outputs"])}
-        costs: dict[Partition, int] = {}
-        for setting in LADDER:
-            partition = Partition(setting)
-            forward, backward = partition(copy_of(gm), joint_inputs, **how)
-            saved = _saved(forward, how["num_fwd_outputs"])
-            if saved not in seen and not _draws_again(forward, backward):
-                seen.add(saved)
-                costs[partition] = _again(forward, backward)
-        self.found = sorted(costs, key=lambda partition: (costs[partition], -partition.setting))
+        own = _names(halves[0], how["num_fwd_outputs"])
+        seen = {own}
+
+        def tried(partition: Partition) -> Candidate | None:
+            try:
+                candidate = _candidate(partition, partition(copy_of(gm), joint_inputs, **how), how["num_fwd_outputs"])
+            except Exception as error:  # what its minimum cut cannot do
+                detail("recompute", "no partition", name=str(partition), reason=f"{type(error).__name__}: {error}")
+                return None
+            if candidate is None or candidate.saved in seen:
+                return None
+            seen.add(candidate.saved)
+            self.found.append(candidate)
+            return candidate
+
+        ladder = [candidate for setting in _LADDER if (candidate := tried(Partition(setting))) is not None]
+        without_flops = [candidate.saved for candidate in ladder if not candidate.flops_again]
+        for partition in _from_waypoints(Route(halves[0]), [own, *without_flops[-1:]]):
+            tried(partition)
+        self.found.sort(key=lambda candidate: (candidate.again, candidate.held))
         return halves
 
     def uuid(self) -> None:
         """Nothing that PyTorch makes of this is kept."""
 
 
-def _saved(forward: fx.GraphModule, outputs: int) -> frozenset[str]:
+def _from_waypoints(route: Route, bases: Sequence[frozenset[str]]) -> Iterator[Partition]:
+    """All before one of the waypoints is computed again; from there on what the base saves is saved."""
+    for number, base in enumerate(bases):
+        waypoints = route.waypoints(base, _SEGMENTS)
+        for count in range(1, len(waypoints) + 1):
+            saved = first_recomputed(route, waypoints[:count], base)
+            yield Partition(_LEAST, saved, f"{count} of {_SEGMENTS} segments{' of fewer saved' * bool(number)}")
+
+
+def _candidate(partition: Partition, halves: tuple[fx.GraphModule, fx.GraphModule], outputs: int) -> Candidate | None:
+    """None if it would draw again, and have other numbers in the backward pass, or save what is no tensor."""
+    first, second = (_calls(half) for half in halves)
+    saved = [node for node in _outputs(halves[0])[outputs:] if isinstance(node, fx.Node)]
+    if any(isinstance(node.meta.get("val"), tuple | list) for node in saved):
+        return None
+    again = [node for name, node in second.items() if name in first]
+    if any(_draws(node) for node in again):
+        return None
+    flops = sum(optimization_hint(count_flops_fx(node) or 0, fallback=0) for node in again)
+    held = Route(halves[0]).held(_names(halves[0], 0))
+    moved = sum(_made_by(node) for node in again)
+    return Candidate(partition, _names(halves[0], outputs), held, moved + flops // _FLOPS_PER_BYTE, flops)
+
+
+def _names(forward: fx.GraphModule, begin: int) -> frozenset[str]:
+    """Of the outputs from one on: those of the caller come first, then what is saved."""
+    return frozenset(node.name for node in _outputs(forward)[begin:] if isinstance(node, fx.Node))
+
+
+def _outputs(forward: fx.GraphModule) -> Sequence[Any]:
+    """Nodes, and what is no result of any."""
     (given,) = next(iter(forward.graph.find_nodes(op="output"))).args
-    return frozenset(node.name for node in given[outputs:])
+    outputs: Sequence[Any] = given
+    return outputs
 
 
 def _calls(half: fx.GraphModule) -> dict[str, fx.Node]:
     return {node.name: node for node in half.graph.nodes if node.op == "call_function"}
-
-
-def _again(forward: fx.GraphModule, backward: fx.GraphModule) -> int:
-    """What is in both passes, in bytes that are moved meanwhile."""
-    first = _calls(forward)
-    again = [node for name, node in _calls(backward).items() if name in first]
-    return sum(_made_by(node) + (count_flops_fx(node) or 0) // _FLOPS_PER_BYTE for node in again)
 
 
 def _made_by(node: fx.Node) -> int:
@@ -111,8 +165,3 @@ def _draws(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return torch.Tag.nondeterministic_seeded in target.tags or target._schema.name.partition("::")[2] in _SEEDS
-
-
-def _draws_again(forward: fx.GraphModule, backward: fx.GraphModule) -> bool:
-    first = _calls(forward)
-    return any(_draws(node) and name in first for name, node in _calls(backward).items())
