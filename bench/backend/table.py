@@ -1,6 +1,6 @@
 """`torch.compile(backend="lowtide")` beside eager, checkpointing, aot_eager and Inductor with PyTorch's own knob.
 
-    python -m bench run backend_table [--quick] [--rounds N] [MODEL ...]
+    python -m bench run backend_table [--quick] [--inductor] [--rounds N] [MODEL ...]
 
 Each way trains a copy of the model with Adam on one thread, turn by turn with an eager copy of its own, on the same
 batch; no gradient outlives a step. Peaks are what is there before a step (parameters, Adam's state, the batch) and what
@@ -9,7 +9,9 @@ step in the same round, in CPU time. *first call* is the first step in seconds o
 plans and profiles on disk; in the line *again*, with those of the way before.
 
 A budget of the backend is a share of what eager's step allocates, in bytes. Inductor's is
-`torch._functorch.config.activation_memory_budget`. *bits* says whether losses and parameters are eager's in every step.
+`torch._functorch.config.activation_memory_budget`. The backend's engine `inductor` gets what steps with each of these
+settings allocate as its budget in bytes; with `--inductor` only it and Inductor are measured. *bits* says whether
+losses and parameters are eager's in every step.
 """
 
 from __future__ import annotations
@@ -56,9 +58,9 @@ def nothing_on_disk() -> Iterator[None]:
 
 
 def measure(
-    subject: Subject, rounds: int, shares: Sequence[float], inductor_budgets: Sequence[float]
+    subject: Subject, rounds: int, shares: Sequence[float], inductor_budgets: Sequence[float], *, arena: bool = True
 ) -> list[dict[str, Any]]:
-    """Trains all ways and prints the table; gives its rows."""
+    """Trains all ways and prints the table; gives its rows. `arena`: those of the engine of that name too."""
     import torch._inductor.config as inductor
 
     torch.set_num_threads(1)
@@ -88,17 +90,26 @@ def measure(
             way.budget = options.get("options", {}).get("memory_budget")
             rows.append(_printed(way, other, eager))
 
-    compiled("aot_eager", backend="aot_eager")
-    for share in (None, *shares):
+    if arena:
+        compiled("aot_eager", backend="aot_eager")
+    for share in (None, *shares) if arena else ():
         budget = {} if share is None else {"memory_budget": int(share * eager.transient)}
         name = "lowtide" if share is None else f"lowtide, {share:.0%}"
         with nothing_on_disk():
             compiled(name, backend="lowtide", options=dict(budget))
             if share in (None, *shares[-1:]):
                 compiled(f"{name}, again", backend="lowtide", options=dict(budget))
+    reached = []
     for setting in inductor_budgets:
         with inductor.patch(force_disable_caches=True):
             rows.append(_printed(*inductor_ways(fresh, setting, batch, rounds), eager))
+            reached.append((setting, rows[-1]["transient_bytes"]))
+    for setting, peak in reached:
+        with inductor.patch(force_disable_caches=True):
+            compiled(
+                f"lowtide on Inductor, as small as {setting}", backend="lowtide",
+                options={"engine": "inductor", "memory_budget": peak},
+            )  # fmt: skip
     print(flush=True)
     return rows
 
@@ -126,7 +137,7 @@ def _printed(way: Way, beside: Way, eager: Way) -> dict[str, Any]:
 
 def measure_apart(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """One model in a process of its own."""
-    flags = ["--quick"] if options.quick else []
+    flags = [f"--{flag}" for flag in ("quick", "inductor") if getattr(options, flag)]
     command = command_of("bench", "run", "backend_table", name, "--json", "--rounds", str(options.rounds), *flags)
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)["figures"][name]
@@ -136,6 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="how the names begin; all if none is given")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="two budgets, two settings of Inductor's and few rounds")
+    parser.add_argument("--inductor", action="store_true", help="Inductor and the engine of that name only")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -146,7 +158,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         shares = SHARES[1::2] if options.quick else SHARES
         settings = INDUCTOR_BUDGETS[::4] if options.quick else INDUCTOR_BUDGETS
         rounds = 3 if options.quick else options.rounds
-        return {names[0]: measure(SUBJECTS[names[0]], rounds, shares, settings)}
+        return {names[0]: measure(SUBJECTS[names[0]], rounds, shares, settings, arena=not options.inductor)}
     found = {}
     for name in names:
         print(f"\n**{name}**\n", flush=True)
