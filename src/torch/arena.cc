@@ -68,7 +68,7 @@ void Arena::shrink(std::int64_t keep) {
   is_too_much_ = false;
   if (left < usable_ && (!device_.moves() || leases_.empty())) {
     most_ = left;
-    if (device_.moves()) take_turn();
+    take_turn();  // a step that has paused may lie in what goes
     device_.resize(left);
     usable_ = left;
   }

@@ -73,7 +73,7 @@ Loan::Loan(Device& device, Lease place) : device_(device), place_(std::make_shar
   device_.leave_to_caller();
 }
 
-c10::Storage Loan::lend(std::byte* begin, std::int64_t bytes) const {
+c10::DataPtr Loan::lend(std::byte* begin, std::int64_t bytes) const {
   auto* stretch = new Stretch{begin, place_, current_stream(device_.where()), std::this_thread::get_id()};
   mark_escaped(begin, bytes);
   c10::DataPtr memory(begin, stretch, &return_stretch, device_.where());
@@ -81,8 +81,7 @@ c10::Storage Loan::lend(std::byte* begin, std::int64_t bytes) const {
     const std::lock_guard lock(new_mutex());
     new_stretches().insert(stretch);
   }
-  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(bytes), std::move(memory),
-                      c10::GetAllocator(device_.where().type()), /*resizable=*/true);
+  return memory;
 }
 
 std::size_t new_loans() {

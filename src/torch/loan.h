@@ -25,7 +25,7 @@ class Loan {
   Loan(Device& device, Lease place);
 
   // A stretch of it.
-  c10::Storage lend(std::byte* begin, std::int64_t bytes) const;
+  c10::DataPtr lend(std::byte* begin, std::int64_t bytes) const;
 
  private:
   class Place;

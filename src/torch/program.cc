@@ -11,50 +11,16 @@
 #include <mutex>
 #include <utility>
 
+#include "at_index.h"
+#include "device_step.h"
 #include "held.h"
 #include "loan.h"
 
 namespace lowtide::torch_runtime {
 namespace {
 
-template <typename T>
-auto& at_index(T& list, int index) {  // program ids are ints, as the front end counts
-  return list[static_cast<std::size_t>(index)];
-}
-
 // The arena's memory is nobody's to free while the program has it.
 void keep_in_place(void*) {}
-
-// What a device needs around a step, or a part of one.
-class DeviceStep {
- public:
-  DeviceStep(Device& device, const std::byte* begin, std::int64_t bytes)
-      : device_(device), begin_(begin), bytes_(bytes) {
-    device_.before_step(begin_, bytes_);
-  }
-  ~DeviceStep() { device_.after_step(begin_, bytes_); }
-  DeviceStep(const DeviceStep&) = delete;
-  DeviceStep& operator=(const DeviceStep&) = delete;
-
- private:
-  Device& device_;
-  const std::byte* begin_;
-  std::int64_t bytes_;
-};
-
-void copy_bytes(Device& device, void* to, const void* from, std::int64_t bytes) {
-  if (bytes == 0) return;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto window = [&](void* memory) {
-    c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(bytes),
-                         c10::DataPtr(memory, device.where()), nullptr, /*resizable=*/false);
-    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(device.key()),
-                                                               c10::scalarTypeToTypeMeta(at::kByte));
-    made.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
-    return made;
-  };
-  window(to).copy_(window(const_cast<void*>(from)), /*non_blocking=*/true);  // NOLINT: it is read
-}
 
 // Somebody else's turn now and then, in the thread's state before the step.
 class Lookout {
@@ -81,17 +47,6 @@ class Lookout {
 
 std::int64_t first_byte_of(const at::Tensor& tensor) {
   return tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize());
-}
-
-// Widens `[begin, end)`, in bytes, by what `value` shows from `offset` on; the first value is all there is to it.
-void extend_reach(const at::Tensor& value, std::int64_t offset, bool first, std::int64_t* begin, std::int64_t* end) {
-  const auto item = static_cast<std::int64_t>(value.itemsize());
-  std::int64_t elements = value.numel() == 0 ? 0 : 1;
-  for (std::int64_t d = 0; elements > 0 && d < value.dim(); ++d) elements += (value.size(d) - 1) * value.stride(d);
-  const std::int64_t from = offset * item;
-  const std::int64_t to = from + elements * item;
-  *begin = first ? from : std::min(*begin, from);
-  *end = first ? to : std::max(*end, to);
 }
 
 // Whether both show the same elements; the stride of a single one says nothing.
@@ -219,127 +174,8 @@ void Program::close() {
   arena_shrunk_to(arena_.device().where(), ArenaKind::planned, arena_.usable_bytes());
 }
 
-// -- building
-// -----------------------------------------------------------------------------------------------------------
-
-int Program::add_buffer(BufferKind kind, std::int64_t bytes, std::int64_t offset, Device& device) {
-  TORCH_CHECK(kind != BufferKind::planned || &device == &arena_.device(), "lowtide: a buffer on ", device.where(),
-              " cannot be planned on ", arena_.device().where());
-  Buffer buffer;
-  buffer.kind = kind;
-  buffer.device = &device;
-  buffer.bytes = bytes;
-  buffer.offset = offset;
-  buffer.storage = home_storage(buffer);
-  if (guard_) guard_->add_buffer(offset, kind == BufferKind::planned ? bytes : 0);
-  buffers_.push_back(std::move(buffer));
-  const int index = static_cast<int>(buffers_.size()) - 1;
-  if (kind == BufferKind::bound) bound_.push_back(index);
-  return index;
-}
-
-int Program::add_value(int buffer, at::ScalarType dtype, std::vector<std::int64_t> sizes,
-                       std::vector<std::int64_t> strides, std::int64_t offset) {
-  const int index = static_cast<int>(windows_.size());
-  windows_.push_back({buffer, dtype, std::move(sizes), std::move(strides), offset});
-  Buffer& owner = at_index(buffers_, buffer);
-  values_.push_back(make_window(windows_.back(), owner.storage));
-  extend_reach(values_.back(), offset, owner.values.empty(), &owner.reach_begin, &owner.reach_end);
-  owner.values.push_back(index);
-  return index;
-}
-
-int Program::add_call(const c10::OperatorHandle& op, CallSpec spec) {
-  bool writes_bound = false;
-  const int index = static_cast<int>(calls_.size());
-  for (const int buffer : spec.writes) {
-    Buffer& written = at_index(buffers_, buffer);
-    written.first_write = std::min(written.first_write, index);
-    writes_bound |= written.kind == BufferKind::bound;
-  }
-  TORCH_CHECK(!guard_ || spec.delivers.empty(), "lowtide: operators that run in parts are not guarded");
-  if (spec.draws_like >= 0) at_index(calls_, spec.draws_like).drawn_again = true;
-  calls_.push_back({op, std::move(spec), {}, writes_bound});
-  return index;
-}
-
-void Program::add_output(int value) {
-  outputs_.push_back(value);
-}
-
-void Program::use_tier(std::shared_ptr<SlowTier> tier, std::int64_t slot_bytes) {
-  TORCH_CHECK(!guard_, "lowtide: memory that is swapped is not guarded");
-  swaps_.emplace(std::move(tier), slot_bytes);
-}
-
-void Program::add_transfer(SwapTransfer transfer) {
-  const Buffer& there = at_index(buffers_, transfer.stores ? transfer.to : transfer.from);
-  TORCH_CHECK(swaps_ && there.kind != BufferKind::planned, "lowtide: a transfer needs a tier, and a place there");
-  swaps_->add(transfer);
-}
-
-void Program::add_home(int buffer, int home) {
-  swaps_->has_home(buffer, home);
-}
-
-void Program::add_pause(int call) {
-  const std::vector<int>& results = at_index(calls_, call).spec.results;
-  const bool made = !results.empty() && results.front() >= 0 &&
-                    at_index(buffers_, at_index(windows_, results.front()).buffer).kind == BufferKind::made;
-  TORCH_CHECK(made, "lowtide: call ", call, " makes nothing for the caller: the step cannot pause there");
-  TORCH_CHECK(pauses_.empty() || pauses_.back() < call, "lowtide: pauses come in the order of their calls");
-  pauses_.push_back(call);
-}
-
-void Program::add_turn(std::int64_t kept_bytes) {
-  TORCH_CHECK(!at_turn_ && !swaps_ && pauses_.empty(), "lowtide: a region turns once, and does nothing else");
-  at_turn_ = {static_cast<int>(calls_.size()), outputs_.size(), kept_bytes};
-}
-
-void Program::finish(std::vector<c10::IValue> numbers) {
-  numbers_ = std::move(numbers);
-  number_uses_.resize(numbers_.size());
-  for (std::size_t c = 0; c < calls_.size(); ++c) {
-    build_stack(calls_[c]);
-    if (guard_) guard_call(calls_[c]);
-    for (std::size_t a = 0; a < calls_[c].spec.arguments.size(); ++a) {
-      std::vector<int> used;
-      collect_numbers(calls_[c].spec.arguments[a], &used);
-      for (const int number : used) {
-        at_index(number_uses_, number).push_back({static_cast<int>(c), static_cast<int>(a)});
-      }
-    }
-  }
-  if (swaps_) swaps_->finish(calls_.size());
-  if (at_turn_) note_last_uses();
-  note_use_counts();
-  finished_ = true;
-}
-
-// Where a region needs its bound and made buffers for the last time: it holds nothing of the caller's for longer.
-void Program::note_last_uses() {
-  const auto use = [&](int value, std::size_t call) {
-    int& last = at_index(buffers_, at_index(windows_, value).buffer).last_use;
-    last = std::max(last, static_cast<int>(call));
-  };
-  for (std::size_t c = 0; c < calls_.size(); ++c) {
-    std::vector<int> used;
-    for (const Argument& argument : calls_[c].spec.arguments) collect_values(argument, &used);
-    for (const int value : used) use(value, c);
-    for (const int value : calls_[c].spec.results) {
-      if (value >= 0) use(value, c);
-    }
-  }
-  for (std::size_t o = at_turn_->outputs; o < outputs_.size(); ++o) use(outputs_[o], calls_.size());
-  uses_end_.resize(calls_.size());
-  for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    const Buffer& buffer = buffers_[b];
-    const bool second = buffer.last_use >= at_turn_->call && buffer.last_use < static_cast<int>(calls_.size());
-    if (second && buffer.kind != BufferKind::planned) {
-      uses_end_[static_cast<std::size_t>(buffer.last_use)].push_back(static_cast<int>(b));
-    }
-  }
-}
+// -- places
+// -------------------------------------------------------------------------------------------------------------
 
 // Where a buffer's values look when nothing else is bound: its place in the arena, or nowhere.
 c10::Storage Program::home_storage(const Buffer& buffer) const {
@@ -369,51 +205,6 @@ void Program::lie_at(std::byte* base) {
     if (buffer.kind == BufferKind::planned && !buffer.elsewhere) {
       point_at(static_cast<int>(b), home_storage(buffer), 0);
     }
-  }
-}
-
-at::Tensor Program::make_window(const Window& window, const c10::Storage& storage) const {
-  const c10::DispatchKeySet keys(at_index(buffers_, window.buffer).device->key());
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(window.dtype));
-  // Until something is bound there, a window before the first element of that has no place.
-  const std::int64_t offset = std::max<std::int64_t>(0, window.offset);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window.sizes, window.strides, offset);
-  return tensor;
-}
-
-void Program::build_stack(Call& call) {
-  call.stack.clear();
-  call.stack.reserve(call.spec.arguments.size());
-  for (const Argument& argument : call.spec.arguments) call.stack.push_back(build(argument, values_, numbers_));
-}
-
-void Program::guard_call(const Call& call) {
-  MemoryGuard::Operands operands;
-  const auto add = [](std::vector<int>& list, int buffer) {
-    if (std::find(list.begin(), list.end(), buffer) == list.end()) list.push_back(buffer);
-  };
-  std::vector<int> used;
-  for (const Argument& argument : call.spec.arguments) collect_values(argument, &used);
-  for (const int value : used) add(operands.takes, at_index(windows_, value).buffer);
-  for (const int value : call.spec.results) {
-    if (value < 0) continue;
-    const int buffer = at_index(windows_, value).buffer;
-    const auto& takes = operands.takes;
-    if (std::find(takes.begin(), takes.end(), buffer) == takes.end()) add(operands.makes, buffer);
-  }
-  operands.writes = call.spec.writes;
-  operands.replaces = call.spec.replaces;
-  operands.workspace_offset = call.spec.workspace_offset;
-  operands.workspace_bytes = call.spec.workspace_bytes;
-  operands.may_leave_poison = call.spec.leaves_unwritten;
-  guard_->add_call(std::move(operands));
-}
-
-void Program::note_use_counts() {
-  own_uses_.resize(values_.size());
-  for (std::size_t v = 0; v < values_.size(); ++v) {
-    own_uses_[v] = uses_but_python(*values_[v].unsafeGetTensorImpl(), values_[v].use_count());
   }
 }
 
@@ -593,219 +384,6 @@ void Program::abandon() {
   let_go(next_call_);
 }
 
-// -- in halves
-// ----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-struct Token {
-  std::shared_ptr<Program> program;
-  std::uint64_t run;
-  void (*give_up)(Program&, std::uint64_t);
-};
-
-void free_token(void* context) {
-  const std::unique_ptr<Token> token(static_cast<Token*>(context));
-  token->give_up(*token->program, token->run);
-}
-
-}  // namespace
-
-bool Program::claim() {
-  const std::lock_guard lock(claim_mutex_);
-  if (claim_ != Claim::idle) return false;
-  claim_ = Claim::claimed;
-  ++run_;
-  return true;
-}
-
-void Program::unclaim() {
-  unclaim_as(next_call_ > 0 ? Claim::turned : Claim::idle);
-}
-
-Program::Claim Program::claimed() const {
-  const std::lock_guard lock(claim_mutex_);
-  return claim_;
-}
-
-void Program::unclaim_as(Claim state) {
-  const std::lock_guard lock(claim_mutex_);
-  claim_ = state;
-}
-
-std::vector<at::Tensor> Program::run_to_turn(const std::function<void()>& look) {
-  TORCH_CHECK(at_turn_, "lowtide: this program has no halves");
-  try {
-    run_until(at_turn_->call, look);
-  } catch (...) {
-    give_up_after_failure();
-    throw;
-  }
-  std::vector<at::Tensor> results;
-  results.reserve(at_turn_->outputs);
-  for (std::size_t o = 0; o < at_turn_->outputs; ++o) {
-    results.push_back(given(outputs_[o]));
-    Buffer& owner = at_index(buffers_, at_index(windows_, outputs_[o]).buffer);
-    c10::TensorImpl& impl = *results.back().unsafeGetTensorImpl();
-    if (owner.kind != BufferKind::made || owner.last_use < at_turn_->call || impl.is_inference()) continue;
-    owner.handed =
-        at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
-  }
-  if (at_turn_->call == static_cast<int>(calls_.size()) && at_turn_->outputs == outputs_.size()) {  // no second half
-    let_go(next_call_);
-    unclaim_as(Claim::idle);
-    return results;
-  }
-  let_go_at_turn();
-  results.push_back(make_token());
-  unclaim_as(Claim::turned);
-  return results;
-}
-
-// Nothing that the second half does not need is held from here on.
-void Program::let_go_at_turn() {
-  keeps_turn_ = false;
-  for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    Buffer& owner = buffers_[b];
-    if (owner.first_write < at_turn_->call && owner.bound.defined() && !owner.bound.is_inference()) {
-      owner.bound.unsafeGetTensorImpl()->bump_version();
-    }
-    if (owner.kind != BufferKind::planned && owner.last_use < at_turn_->call) let_go_of(static_cast<int>(b));
-    const at::Tensor& seen = owner.handed.defined() ? owner.handed : owner.bound;
-    owner.at_turn = seen.defined();
-    if (seen.defined() && !seen.is_inference()) owner.version = static_cast<std::uint32_t>(seen._version());
-  }
-  if (!guard_) lease_.resize(at_turn_->kept_bytes);
-}
-
-void Program::let_go_of(int buffer) {
-  Buffer& owner = at_index(buffers_, buffer);
-  if (owner.elsewhere || owner.bound.defined()) point_at(buffer, home_storage(owner), 0);
-  owner.elsewhere = false;
-  owner.bound = at::Tensor();
-  owner.handed = at::Tensor();
-}
-
-at::Tensor Program::make_token() {
-  auto token = std::make_unique<Token>();
-  token->program = shared_from_this();
-  token->run = run_;
-  token->give_up = [](Program& program, std::uint64_t run) { program.give_up(run); };
-  void* context = token.release();
-  c10::DataPtr pointer(context, context, &free_token, c10::Device(c10::kCPU));
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, std::move(pointer), nullptr, /*resizable=*/false);
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(at::kByte));
-  made.unsafeGetTensorImpl()->set_sizes_contiguous({0, 0});  // as no tensor of PyTorch's graphs has in its place
-  return made;
-}
-
-std::shared_ptr<Program> Program::claim_turned(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  const c10::DataPtr& pointer = tensor.storage().data_ptr();
-  if (pointer.get_deleter() != &free_token) return nullptr;
-  const auto* token = static_cast<const Token*>(pointer.get_context());
-  const std::lock_guard lock(token->program->claim_mutex_);
-  if (token->program->claim_ != Claim::turned || token->program->run_ != token->run) return nullptr;
-  token->program->claim_ = Claim::claimed;
-  return token->program;
-}
-
-// Nobody has a use for the second half of a run any more.
-void Program::give_up(std::uint64_t run) {
-  {
-    const std::lock_guard lock(claim_mutex_);
-    if (claim_ != Claim::turned || run_ != run) return;
-    claim_ = Claim::claimed;
-  }
-  let_go(next_call_);
-  unclaim_as(Claim::idle);
-}
-
-// A half that failed may not even have begun, when there is no memory for its place.
-void Program::give_up_after_failure() {
-  if (open_) let_go(next_call_);
-  unclaim_as(Claim::idle);
-}
-
-int Program::changed_since_turn() const {
-  for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    const Buffer& owner = buffers_[b];
-    if (owner.last_use < at_turn_->call || !owner.at_turn) continue;
-    const at::Tensor& seen = owner.handed.defined() ? owner.handed : owner.bound;
-    const bool written = seen.defined() && !seen.is_inference() && seen._version() != owner.version;
-    if (written || has_moved(owner)) return static_cast<int>(b);
-  }
-  return -1;
-}
-
-std::vector<at::Tensor> Program::run_from_turn(bool again, const std::function<void()>& look) {
-  try {
-    TORCH_CHECK(!guard_ || !again, "lowtide: a guarded region is backward once");
-    come_back();
-    again ? put_aside() : aside_.clear();
-    run_until(static_cast<int>(calls_.size()), look);
-  } catch (...) {
-    give_up_after_failure();
-    throw;
-  }
-  std::vector<at::Tensor> results = hand_out(at_turn_->outputs);
-  if (!again) {
-    let_go(next_call_);
-    unclaim_as(Claim::idle);
-    return results;
-  }
-  next_call_ = at_turn_->call;
-  for (AtTurn& was : turned_) {
-    point_at(was.buffer, was.storage, was.first_byte);
-    Buffer& owner = at_index(buffers_, was.buffer);
-    owner.elsewhere = was.elsewhere;
-    if (!owner.at_turn) owner.bound = at::Tensor();  // another tangent comes next time
-  }
-  lease_.give_back();
-  unclaim_as(Claim::turned);
-  return results;
-}
-
-// The whole of its place again: where it was, or somewhere else with what the first half has left there.
-void Program::come_back() {
-  if (lease_ && lease_.resize(arena_bytes_)) return;
-  Lease there(arena_, arena_bytes_);
-  if (!there) return;
-  const void* left = aside_ ? aside_.get() : home_;
-  {
-    const DeviceStep leaves(arena_.device(), home_, at_turn_->kept_bytes);
-    const DeviceStep arrives(arena_.device(), there.base(), arena_bytes_);
-    copy_bytes(arena_.device(), there.base(), left, at_turn_->kept_bytes);
-  }
-  lie_at(there.base());
-  lease_ = std::move(there);
-}
-
-// What lies in the arena, and where values look, for a second half that runs once more.
-void Program::put_aside() {
-  turned_.clear();
-  for (std::size_t b = 0; b < buffers_.size(); ++b) {
-    const Buffer& buffer = buffers_[b];
-    if (buffer.kind == BufferKind::planned && !buffer.elsewhere) continue;
-    turned_.push_back({static_cast<int>(b), buffer.storage, buffer.first_byte, buffer.elsewhere});
-  }
-  const auto bytes = static_cast<std::size_t>(at_turn_->kept_bytes);
-  if (!aside_) aside_ = c10::GetAllocator(arena_.device().where().type())->allocate(bytes);
-  aside_bytes_ = at_turn_->kept_bytes;
-  const DeviceStep reads(arena_.device(), home_, aside_bytes_);
-  copy_bytes(arena_.device(), aside_.get(), home_, aside_bytes_);
-  keeps_turn_ = true;
-}
-
-// The caller's memory, behind the last call of a second half that uses it.
-void Program::let_go_after(int index) {
-  if (keeps_turn_) return;
-  for (const int buffer : at_index(uses_end_, index)) {
-    if (at_index(buffers_, buffer).first_write == kNeverWritten) let_go_of(buffer);
-  }
-}
-
 // From the first call, or from where the run has paused or turned, up to `end`. Wants the arena's `running`, but for a
 // region.
 void Program::run_until(int end, const std::function<void()>& look) {
@@ -899,15 +477,24 @@ std::vector<at::Tensor> Program::hand_out(std::size_t first) {
     const int buffer = at_index(windows_, outputs_[o]).buffer;
     const Buffer& owner = at_index(buffers_, buffer);
     if (!lies_in_arena(owner)) continue;
-    lent.emplace(buffer, owner.storage);
+    lent.emplace(buffer, c10::Storage());
     end = std::max(end, owner.offset + owner.bytes);
   }
+  std::vector<int> kept;  // by an operator, which has seen the tensor that the caller gets
   if (!lent.empty()) {
     lease_.resize(end);
     const Loan loan(arena_.device(), std::move(lease_));
     for (auto& [buffer, storage] : lent) {
       const Buffer& owner = at_index(buffers_, buffer);
-      storage = loan.lend(home_ + owner.offset, owner.bytes);
+      c10::DataPtr memory = loan.lend(home_ + owner.offset, owner.bytes);
+      if (is_held_outside(buffer)) {
+        kept.push_back(buffer);
+        storage = owner.storage;
+        storage.set_data_ptr_noswap(std::move(memory));
+      } else {
+        storage = c10::Storage(c10::Storage::use_byte_size_t(), static_cast<std::size_t>(owner.bytes),
+                               std::move(memory), c10::GetAllocator(owner.device->where().type()), /*resizable=*/true);
+      }
     }
   }
   std::vector<at::Tensor> results;
@@ -921,6 +508,7 @@ std::vector<at::Tensor> Program::hand_out(std::size_t first) {
     if (at_index(buffers_, window.buffer).kind == BufferKind::bound) continue;
     handed_out_.emplace_back(static_cast<int>(o), results.back().storage().getWeakStorageImpl());
   }
+  for (const int buffer : kept) renew(buffer);
   return results;
 }
 
@@ -1035,12 +623,15 @@ void Program::open_made(const Call& call) {
 
 bool Program::is_held_outside(int buffer) const {
   const Buffer& owner = at_index(buffers_, buffer);
-  bool held = is_held(*owner.storage.unsafeGetStorageImpl(), owner.storage.use_count(), owner.values.size() + 1);
-  for (const int value : owner.values) {
+  return has_held_value(owner) ||
+         is_held(*owner.storage.unsafeGetStorageImpl(), owner.storage.use_count(), owner.values.size() + 1);
+}
+
+bool Program::has_held_value(const Buffer& buffer) const {
+  return std::any_of(buffer.values.begin(), buffer.values.end(), [&](int value) {
     const at::Tensor& tensor = at_index(values_, value);
-    held |= is_held(*tensor.unsafeGetTensorImpl(), tensor.use_count(), at_index(own_uses_, value));
-  }
-  return held;
+    return is_held(*tensor.unsafeGetTensorImpl(), tensor.use_count(), at_index(own_uses_, value));
+  });
 }
 
 // What somebody outside holds is not written over: then the results of the call go to ordinary memory.
@@ -1082,10 +673,21 @@ void Program::end_life(int index, int buffer) {
   if (guard_) guard_->end_life(index, buffer);
 }
 
+// Its values look at nothing of anybody's any more. An operator may have kept the tensors that it saw.
+void Program::point_home(int buffer) {
+  const Buffer& owner = at_index(buffers_, buffer);
+  if (has_held_value(owner)) {
+    renew(buffer);
+  } else {
+    point_at(buffer, home_storage(owner), 0);
+  }
+}
+
 // Somebody holds the buffer's tensors: they keep them, the program makes itself new ones.
 void Program::renew(int buffer) {
   Buffer& owner = at_index(buffers_, buffer);
   owner.storage = home_storage(owner);
+  owner.first_byte = 0;
   for (const int value : owner.values) {
     at_index(values_, value) = make_window(at_index(windows_, value), owner.storage);
   }
@@ -1111,7 +713,7 @@ void Program::let_go(int end) {
   for (std::size_t b = 0; b < buffers_.size(); ++b) {
     Buffer& owner = buffers_[b];
     const bool transient = owner.kind == BufferKind::bound && owner.transient;
-    if (owner.elsewhere || transient) point_at(static_cast<int>(b), home_storage(owner), 0);
+    if (owner.elsewhere || transient) point_home(static_cast<int>(b));
     owner.elsewhere = false;
     owner.handed = at::Tensor();
     if (owner.first_write < end && owner.bound.defined() && !owner.bound.is_inference()) {

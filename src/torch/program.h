@@ -308,6 +308,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void rebind_moved();
   void build_stack(Call& call);
   void guard_call(const Call& call);
+  void point_home(int buffer);
   void renew(int buffer);
   void run_until(int end, const std::function<void()>& look);
   bool execute(int index, Replay& replay, torch::jit::Stack& stack);
@@ -320,6 +321,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void open_made(const Call& call);
   void give_memory(int buffer);
   bool is_held_outside(int buffer) const;
+  bool has_held_value(const Buffer& buffer) const;  // somebody has one of its tensors itself, whatever its storage
   bool keep_apart(const Call& call);
   bool is_done_already(const Call& call, bool apart) const;
   void end_life(int index, int buffer);

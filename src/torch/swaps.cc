@@ -6,13 +6,10 @@
 #include <exception>
 #include <utility>
 
+#include "at_index.h"
+
 namespace lowtide::torch_runtime {
 namespace {
-
-template <typename T>
-decltype(auto) at_index(T& list, int index) {
-  return list[static_cast<std::size_t>(index)];
-}
 
 // Where a wait has failed that may not be over; under the arena's lock.
 std::vector<std::shared_ptr<SlowTier>>& stuck_tiers() {

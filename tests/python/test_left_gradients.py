@@ -16,7 +16,16 @@ from torch import nn
 
 import lowtide
 from bench.lib.models import MODELS
+from lowtide._compile.memory_budget import SCALAR_BYTES
+from lowtide._step import lending
 from step_models import pair, same, small_batches
+
+
+@pytest.fixture(autouse=True)
+def no_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runner has some of its own; gradients are moved where there are none."""
+    monkeypatch.setattr(lending, "active_count", lambda: 1)
+
 
 Step = Callable[..., torch.Tensor]
 SCALARS = 4096  # of losses and counts, a page of the arena
@@ -25,31 +34,45 @@ SCALARS = 4096  # of losses and counts, a page of the arena
 class Trained:
     """A model and its compiled step, beside their eager twins."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        optimizer: Any = torch.optim.AdamW,
+        width: int = 64,
+        look: Callable[[nn.Module], None] = lambda model: None,
+        in_pause: Callable[[], None] | None = None,
+        rows: int = 64,
+        **options: Any,
+    ) -> None:
+        """`look` is called after the backward pass, and `in_pause` before it, where the loss is read."""
         torch.manual_seed(0)
-        layers = [layer for _ in range(3) for layer in (nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))]
+        layers = [layer for _ in range(3) for layer in (nn.Linear(32, width), nn.GELU(), nn.Linear(width, 32))]
         self.model = nn.Sequential(*layers)
         self.twin = copy.deepcopy(self.model)
-        self.step = lowtide.compile(
-            self.make_step(self.model), model=self.model, optimizer=self.optimizer, on_unsupported="raise", **options
-        )
-        self.eager = self.make_step(self.twin)
+        self.make_optimizer, self.look, self.in_pause, self.rows = optimizer, look, in_pause, rows
+        planned, optimizer = self.make_step(self.model)
+        self.step = lowtide.compile(planned, model=self.model, optimizer=optimizer, on_unsupported="raise", **options)
+        self.eager, _ = self.make_step(self.twin)
 
-    def make_step(self, model: nn.Module) -> Step:
-        self.optimizer = optimizer = torch.optim.AdamW(model.parameters())
+    def make_step(self, model: nn.Module) -> tuple[Step, torch.optim.Optimizer]:
+        optimizer = self.make_optimizer(model.parameters())
 
         def step(x: torch.Tensor) -> torch.Tensor:
             optimizer.zero_grad()
             loss = model(x).square().mean()
+            if self.in_pause is not None and loss.item() >= 0:
+                self.in_pause()
             loss.backward()
+            self.look(model)
             optimizer.step()
+            if self.in_pause is not None:
+                optimizer.zero_grad()
             return loss
 
-        return step
+        return step, optimizer
 
     def train(self, steps: int = 1) -> None:
         for _ in range(steps):
-            x = torch.randn(64, 32)
+            x = torch.randn(self.rows, 32)
             assert same(self.step(x), self.eager(x))
             assert same(self.gradients(), [parameter.grad for parameter in self.twin.parameters()])
             assert same(self.model.state_dict(), self.twin.state_dict())
@@ -180,6 +203,33 @@ def test_a_budget_is_kept_beside_gradients_of_a_model_that_is_done():
     assert same(first.gradients(), [parameter.grad for parameter in first.twin.parameters()])
 
 
+def least_budget(graph: lowtide.Graph) -> int:
+    """That some plan keeps, to a hundredth."""
+    refused, kept = graph.resident_bytes, graph.eager_bytes
+    while kept - refused > kept // 100:
+        budget = (refused + kept) // 2
+        try:
+            lowtide.plan(graph, memory_budget=budget)
+        except lowtide.InfeasibleError:
+            refused = budget
+        else:
+            kept = budget
+    return kept
+
+
+def test_a_budget_that_holding_them_breaks_says_so():
+    alone = Trained()
+    alone.train(2)
+    trained = Trained(memory_budget=least_budget(alone.step.graph) + SCALAR_BYTES)
+    trained.train(2)
+    assert trained.lends()
+    held = trained.gradients()
+    with pytest.raises(lowtide.InfeasibleError) as caught:
+        trained.train(1)
+    assert any("somebody held gradients of an earlier call" in note for note in caught.value.__notes__)
+    del held
+
+
 def test_they_outlive_their_step():
     trained = Trained()
     trained.train(2)
@@ -230,6 +280,91 @@ def test_gradients_of_another_thread_stay():
     assert [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None] == places
     trained.train(2)
     assert not trained.lends()
+
+
+kept: list[torch.Tensor] = []  # by an operator
+
+
+@torch.library.custom_op("lowtide_test::keep", mutates_args=())
+def keep(gradient: torch.Tensor) -> torch.Tensor:
+    kept.append(gradient)
+    return gradient.sum()
+
+
+keep.register_fake(lambda gradient: gradient.new_empty(()))
+
+
+def test_what_an_operator_keeps_of_them_stays_as_it_is():
+    def look(model: nn.Module) -> None:
+        for parameter in model.parameters():
+            torch.ops.lowtide_test.keep(parameter.grad)
+
+    trained = Trained(look=look)
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for _ in range(4):
+        kept.clear()
+        trained.train(1)
+        assert same(kept[: len(kept) // 2], kept[len(kept) // 2 :])
+        found += [(tensor, tensor.clone()) for tensor in kept[: len(kept) // 2]]
+        assert all(torch.equal(tensor, copied) for tensor, copied in found)
+
+
+class KeepsGradients(torch.optim.Optimizer):
+    """The next update reads the gradient of this one; numbers depend on shapes, so the rule is called as it is."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            before = self.state[parameter].get("before", parameter.grad)
+            parameter.sub_(
+                1.5 * parameter.grad - 0.5 * before.view_as(parameter), alpha=0.01 / parameter.numel() ** 0.5
+            )
+            self.state[parameter]["before"] = self.kept(parameter.grad)
+
+    @staticmethod
+    def kept(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+class KeepsViews(KeepsGradients):
+    @staticmethod
+    def kept(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.detach().view(-1)
+
+
+@pytest.mark.parametrize("optimizer", [KeepsGradients, KeepsViews])
+def test_a_rule_that_keeps_them_finds_them_again(optimizer: type[KeepsGradients]):
+    Trained(optimizer).train(5)
+
+
+def test_a_pause_in_which_earlier_ones_are_let_go_of():
+    """The paused step lies behind them, in memory that nobody else needs."""
+    first = Trained(width=512)
+    held: list[Any] = []
+
+    def let_go() -> None:
+        held.clear()
+        gc.collect()
+
+    second = Trained(width=512, in_pause=let_go, rows=256)
+    for turn in range(5):
+        first.train(1)
+        held[:] = first.gradients() if turn >= 2 else []
+        first.model.zero_grad()
+        first.twin.zero_grad()
+        second.train(1)
+
+
+def test_where_another_thread_may_add_to_them_they_are_not_moved(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lending, "active_count", lambda: 2)
+    trained, other = Trained(), Trained()
+    trained.train(2)
+    places = [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None]
+    other.train(2)
+    assert [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None] == places
 
 
 @pytest.mark.parametrize("name", [*MODELS])

@@ -17,7 +17,6 @@ from .copies import copy_of
 from .draws import draw_in_order
 from .eager_formulas import eager_formulas
 from .halves import split
-from .inductor import compiled_by_inductor
 from .options import read_options
 from .other_formulas import refuse_other_formulas
 from .recording import Joint
@@ -43,6 +42,8 @@ def lowtide(
     together = _together_of(options)
     name = f"the graph of {_function_of(graph)}"
     if together.options.engine == "inductor":
+        from .inductor import compiled_by_inductor  # Inductor takes a while to load
+
         return compiled_by_inductor(graph, example_inputs, together.options, name)
     compiler = _Compiler(together, name)
     try:

@@ -14,6 +14,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from .._step.lending import Lending, end_what_is_held
+from ..errors import InfeasibleError
 
 if TYPE_CHECKING:
     from .sized import SizedRegion
@@ -26,7 +27,7 @@ class Gradients:
 
     def __init__(self, owner: SizedRegion, *, may_move: bool) -> None:
         self._owner = weakref.ref(owner)
-        self._lending = Lending(self._are_held, allowed=may_move)
+        self._lending = Lending(self._are_held, owner, allowed=may_move)
         self._given = self._moved = False
         _all.add(self)
 
@@ -53,6 +54,10 @@ class Gradients:
     def stay_apart(self) -> None:
         """From now on, for good."""
         self._lending.end()
+
+    def explain(self, error: InfeasibleError) -> None:
+        """Says in an error if they are beside the arena because they were held."""
+        self._lending.explain(error)
 
     def _are_held(self) -> bool:
         owner = self._owner()

@@ -8,7 +8,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx_inner
-from torch._inductor.custom_graph_pass import CustomKnapsackSolver, CustomPartitionerFn
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._inductor.exc import InductorError
 from torch._inductor.fx_utils import count_flops_fx, get_node_storage
 from torch._inductor.graph import GraphLowering
@@ -16,7 +16,6 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, optimization_hint
 
 __all__ = [
-    "CustomKnapsackSolver",
     "CustomPartitionerFn",
     "GraphLowering",
     "InductorError",

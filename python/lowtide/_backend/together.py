@@ -189,6 +189,7 @@ class Together:
             f"lowtide: the region has {amount(budget or 0)}, {whole}; the {amount(sized.beside)} of its parameters, "
             "inputs and incoming gradients are beside the budget, and in the figures above",
         )
+        sized.gradients.explain(error)
 
     def check(self, running: Planned, program: Program) -> None:
         """After a pass: what was there at once is within the budget, or it is said, and planned otherwise then.

@@ -19,7 +19,8 @@ from .profile_rows import OpProfile
 
 def with_gradients_in_arena(lowered: Lowered, gradients: Sequence[Ref]) -> Lowered:
     """The same step with those of the gradients in the arena that it makes there."""
-    mine = {ref.buffer for ref in gradients if lowered.buffers[ref.buffer].kind == "made"}
+    made = {ref.buffer: lowered.buffers[ref.buffer] for ref in gradients}
+    mine = {index for index, buffer in made.items() if buffer.kind == "made" and buffer.nbytes > 0}
     if not mine:
         return lowered
     buffers = [

@@ -171,7 +171,7 @@ class CapturedStep:
         self._keep_order_of_updates()
         self._variants: dict[Hashable, Variant] = {}
         may_lend = tape.any_gradients and guard is OFF and swap is None
-        self._lending = Lending(self._gradients_are_held, allowed=may_lend)
+        self._lending = Lending(self._gradients_are_held, model, allowed=may_lend)
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
         if not keep_grads:
             tape.drop_gradients()
@@ -488,6 +488,9 @@ class CapturedStep:
         if variant is None:
             try:
                 variant = self._variants[key] = self._build_within_budget(runs)
+            except InfeasibleError as error:
+                self._lending.explain(error)
+                raise
             except (LowtideError, StaleBinding):
                 raise
             except Exception as error:  # whatever cannot be planned runs eager

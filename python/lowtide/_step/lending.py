@@ -10,19 +10,27 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from threading import active_count
 
 from .. import _torch
+from ..errors import InfeasibleError, add_note
 
 _all: weakref.WeakSet[Lending] = weakref.WeakSet()
+_held_of: weakref.WeakSet[object] = weakref.WeakSet()  # models whose gradients have been held
 
 
 class Lending:
     """Whether the gradients of a step, or of a region, may stay in the arena."""
 
-    def __init__(self, are_held: Callable[[], bool], *, allowed: bool) -> None:
-        """`are_held` is a method that says whether somebody holds gradients of the last run."""
+    def __init__(self, are_held: Callable[[], bool], of: object, *, allowed: bool) -> None:
+        """`are_held` is a method that says whether somebody holds gradients of the last run.
+
+        They are those `of` a model: where some of another size were held, these will be.
+        """
         self._are_held = weakref.WeakMethod(are_held)
-        self.allowed = allowed
+        self._of = weakref.ref(of)
+        self._was_held = allowed and of in _held_of
+        self.allowed = allowed and not self._was_held
         _all.add(self)
 
     def end(self) -> None:
@@ -33,7 +41,19 @@ class Lending:
         """Ends if somebody holds gradients now."""
         are_held = self._are_held()
         if self.allowed and are_held is not None and are_held():
+            self._was_held = True
             self.end()
+            if (of := self._of()) is not None:
+                _held_of.add(of)
+
+    def explain(self, error: InfeasibleError) -> None:
+        """Says so where a budget that was kept before is not kept any more because of that."""
+        if self._was_held:
+            add_note(
+                error,
+                "lowtide: somebody held gradients of an earlier call when this step, or another one, began, so they "
+                "lie beside the arena from then on: let go of them before the next call, or hold copies",
+            )
 
 
 def end_what_is_held() -> None:
@@ -46,6 +66,11 @@ def end_what_is_held() -> None:
 
 
 def move_out() -> None:
-    """Gives gradients of this thread that lie in the arena ordinary memory, where only their parameters hold them."""
+    """Gives gradients of this thread that lie in the arena ordinary memory, where only their parameters hold them.
+
+    Another thread might be adding to them meanwhile.
+    """
+    if active_count() > 1:
+        return
     leaves = _torch.with_lent_gradients(gc.get_objects())  # the list of all objects holds gradients too
     _torch.move_gradients_out(leaves)
