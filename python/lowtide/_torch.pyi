@@ -311,6 +311,10 @@ class Program:
         """End a claim without a run."""
 
     @property
+    def bytes_below(self) -> int:
+        """Bytes of the arena below the last run, which are somebody else's."""
+
+    @property
     def held_outputs(self) -> list[int]:
         """Of what the last run made and gave at its end, the outputs that somebody still has."""
 

@@ -364,6 +364,7 @@ PYBIND11_MODULE(_torch, module) {
       .def("claim", &Program::claim)
       .def("unclaim", &Program::unclaim)
       .def_property_readonly("held_outputs", &Program::held_outputs)
+      .def_property_readonly("bytes_below", &Program::bytes_below)
       .def_property_readonly("is_under_way", [](const Program& self) { return self.claimed() != Program::Claim::idle; })
       .def("run_to_turn", torch::wrap_pybind_function([](Program& self, const py::object& look) {
              self.take_bound(/*all=*/false);

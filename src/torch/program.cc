@@ -462,6 +462,11 @@ at::Tensor Program::given(int value) const {
   Window window = at_index(windows_, value);
   const Buffer& owner = at_index(buffers_, window.buffer);
   if (owner.kind == BufferKind::bound) window.offset = offset_in_storage(window);
+  if (owner.kind == BufferKind::made && owner.bytes == 0) {  // nothing was given memory, but it may be made larger
+    c10::Allocator* allocator = c10::GetAllocator(owner.device->where().type());
+    return make_window(window, c10::Storage(c10::Storage::use_byte_size_t(), 0, allocator->allocate(0), allocator,
+                                            /*resizable=*/true));
+  }
   return make_window(window, owner.storage);
 }
 

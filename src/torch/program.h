@@ -191,6 +191,9 @@ class Program : public std::enable_shared_from_this<Program> {
   // Of what the last run made and gave at its end, the outputs that somebody still has.
   std::vector<int> held_outputs() const;
 
+  // Bytes of the arena below the last run: somebody else's.
+  std::int64_t bytes_below() const { return arena_.contains(home_) ? home_ - arena_.base() : 0; }
+
   // The first half, or all if there is no second one: its outputs, and with a second half the run's token behind them.
   std::vector<at::Tensor> run_to_turn(const std::function<void()>& look);
 

@@ -203,6 +203,17 @@ def test_a_budget_is_kept_beside_gradients_of_a_model_that_is_done():
     assert same(first.gradients(), [parameter.grad for parameter in first.twin.parameters()])
 
 
+def test_gradients_that_somebody_holds_are_not_of_another_steps_budget():
+    first = Trained()
+    first.train(2)
+    held = first.gradients()
+    second = Trained(memory_budget=0.8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        second.train(3)
+    del held
+
+
 def least_budget(graph: lowtide.Graph) -> int:
     """That some plan keeps, to a hundredth."""
     refused, kept = graph.resident_bytes, graph.eager_bytes

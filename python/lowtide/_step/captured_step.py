@@ -107,9 +107,9 @@ class Begun:
     peak_bytes: int = 0
     left_bytes: int = 0  # that it has made for the caller
 
-    def count(self, part: PeakMeter) -> None:
-        """A part of it is over."""
-        self.peak_bytes = max(self.peak_bytes, self.left_bytes + part.bytes)
+    def count(self, part: PeakMeter, below: int = 0) -> None:
+        """A part of it is over, which had so many bytes of the arena below it."""
+        self.peak_bytes = max(self.peak_bytes, self.left_bytes + max(0, part.bytes - below))
         self.left_bytes += part.left
 
 
@@ -223,7 +223,7 @@ class CapturedStep:
                 result = self._finish(variant, runs, self._advance(begun, runs, run), leaves)
         finally:
             _forget_passing(variant)
-        begun.count(peak)
+        begun.count(peak, begun.variant.program.runtime.bytes_below)
         self._account(variant, runs, begun.taken)
         self.report.held_bytes = begun.there + begun.peak_bytes
         return result
@@ -304,7 +304,7 @@ class CapturedStep:
         except BaseException:
             _forget_passing(begun.variant)
             raise
-        begun.count(peak)
+        begun.count(peak, begun.variant.program.runtime.bytes_below)
         begun.pauses += 1
         self._paused = begun
         return value
