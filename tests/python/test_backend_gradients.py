@@ -202,3 +202,13 @@ def test_a_region_that_begins_within_another_has_them_apart(monkeypatch: pytest.
     train(pair, 5)
     planned = [sized.planned for region in pair.together().regions for sized in region.sizes()]
     assert sorted(one.gradients_in_arena for one in planned if one is not None) == [False, True]
+
+
+def test_a_region_that_makes_no_gradient():
+    """What comes in is what it gives back."""
+    torch._dynamo.reset()
+    call = torch.compile(lambda x: x + 1, backend="lowtide", options={"on_unsupported": "raise"})
+    for _ in range(3):
+        x = torch.randn(64, 64, requires_grad=True)
+        call(x).sum().backward()
+        assert torch.equal(x.grad, torch.ones(64, 64))

@@ -320,6 +320,16 @@ def test_what_an_operator_keeps_of_them_stays_as_it_is():
         assert all(torch.equal(tensor, copied) for tensor, copied in found)
 
 
+def test_a_step_that_asserts_on_them_is_planned():
+    def look(model: nn.Module) -> None:
+        for parameter in model.parameters():
+            torch._assert_async(parameter.grad.isfinite().all())
+
+    trained = Trained(look=look)
+    trained.train(3)
+    assert trained.step.stats()["eager_calls"] == 0
+
+
 class KeepsGradients(torch.optim.Optimizer):
     """The next update reads the gradient of this one; numbers depend on shapes, so the rule is called as it is."""
 

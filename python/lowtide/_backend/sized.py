@@ -243,7 +243,7 @@ class SizedRegion:
         count = lowered.outputs_at_turn
         given = {ref.buffer for ref in lowered.outputs[:count]}
         moved = with_gradients_in_arena(lowered, [ref for ref in lowered.outputs[count:] if ref.buffer not in given])
-        profiles = with_hand_out(profiles)
+        profiles = with_hand_out(profiles, moved)
         return Graphed(moved, profiles, build_graph(moved, profiles, self._guard.margin), True)
 
     def _plan_as_eager(self, graph: _core.Graph, plan: _Plan) -> _core.Plan:

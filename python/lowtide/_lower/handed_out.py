@@ -13,15 +13,18 @@ from dataclasses import replace
 from .. import _core
 from .._base.pause import HAND_OUT
 from .._capture.recorder import Ref, Where
-from .lowering import Lowered, Operator
+from .lowering import Lowered, Operator, is_effect
 from .profile_rows import OpProfile
 
 
 def with_gradients_in_arena(lowered: Lowered, gradients: Sequence[Ref]) -> Lowered:
-    """The same step with those of the gradients in the arena that it makes there."""
+    """The same step with those of the gradients in the arena that it makes there.
+
+    The step as it is if it makes none, or has operators that only raise errors: nothing could wait for those.
+    """
     made = {ref.buffer: lowered.buffers[ref.buffer] for ref in gradients}
     mine = {index for index, buffer in made.items() if buffer.kind == "made" and buffer.nbytes > 0}
-    if not mine:
+    if not mine or any(is_effect(operator) for operator in lowered.operators):
         return lowered
     buffers = [
         replace(buffer, kind="planned") if index in mine else buffer for index, buffer in enumerate(lowered.buffers)
@@ -32,9 +35,10 @@ def with_gradients_in_arena(lowered: Lowered, gradients: Sequence[Ref]) -> Lower
     return replace(lowered, buffers=buffers, operators=[*lowered.operators, last], kept=lowered.kept | mine)
 
 
-def with_hand_out(profiles: Sequence[OpProfile]) -> list[OpProfile]:
-    """The profiles of a step to which `with_gradients_in_arena` has added an operator."""
-    return [*profiles, OpProfile((), 0, 0)]
+def with_hand_out(profiles: Sequence[OpProfile], lowered: Lowered) -> list[OpProfile]:
+    """The profiles of what `with_gradients_in_arena` has made of the step that they are of."""
+    added = len(lowered.operators) - len(profiles)
+    return [*profiles, *[OpProfile((), 0, 0)] * added]
 
 
 def hands_out_last(lowered: Lowered, plan: _core.Plan) -> bool:
