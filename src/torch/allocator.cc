@@ -376,9 +376,12 @@ std::vector<std::pair<std::int64_t, std::int64_t>> escaped_stretches(const Arena
     const std::lock_guard lock(escaped_mutex);  // a device that is asked may be asking what is held
     held = escaped();
   }
+  const auto begin = reinterpret_cast<std::uintptr_t>(arena.base());  // NOLINT: to compare with what lies elsewhere
+  const auto end = begin + static_cast<std::uintptr_t>(arena.usable_bytes());
   std::vector<std::pair<std::int64_t, std::int64_t>> stretches;
-  for (const auto& [address, bytes] : held) {
-    if (arena.contains(address)) stretches.emplace_back(static_cast<const std::byte*>(address) - arena.base(), bytes);
+  for (const auto& [place, bytes] : held) {
+    const auto address = reinterpret_cast<std::uintptr_t>(place);  // NOLINT: the same
+    if (address >= begin && address < end) stretches.emplace_back(address - begin, bytes);
   }
   return stretches;
 }

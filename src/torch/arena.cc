@@ -100,7 +100,7 @@ std::int64_t Arena::end_of_leases() const {
   return leases_.empty() ? 0 : leases_.rbegin()->second;
 }
 
-std::int64_t Arena::usable_bytes() {
+std::int64_t Arena::usable_bytes() const {
   const std::lock_guard lock(needs_mutex_);
   return usable_;
 }

@@ -54,7 +54,8 @@ class Lease {
 
   explicit operator bool() const { return arena_ != nullptr; }
   std::byte* base() const;
-  std::int64_t annex_bytes() const { return annex_bytes_; }  // 0: it lies in the arena
+  std::int64_t annex_bytes() const { return annex_bytes_; }                     // 0: it lies in the arena
+  std::int64_t bytes_below() const { return annex_ == nullptr ? offset_ : 0; }  // of the arena
 
   // Whether it ends there now; it grows only where nobody else is.
   bool resize(std::int64_t bytes);
@@ -93,7 +94,7 @@ class Arena {
   std::int64_t empty_above(std::int64_t keep);
 
   // The largest need of any open program.
-  std::int64_t usable_bytes();
+  std::int64_t usable_bytes() const;
 
   // Held while a step runs.
   std::mutex& running() { return running_; }
@@ -118,7 +119,7 @@ class Arena {
   Device& device_;
   std::mutex running_;
   std::atomic<std::uint64_t> turn_ = 0;
-  std::mutex needs_mutex_;
+  mutable std::mutex needs_mutex_;
   std::multiset<std::int64_t> needs_;
   std::map<std::int64_t, std::int64_t> leases_;  // begin -> end
   std::int64_t usable_ = 0;

@@ -193,6 +193,7 @@ void Program::take_lease() {
     return;
   }
   lease_ = Lease(arena_, arena_bytes_);
+  bytes_below_ = lease_.bytes_below();
   lie_at(lease_ ? lease_.base() : arena_.base());
 }
 
@@ -366,7 +367,7 @@ at::Tensor Program::run_to_pause(const std::function<void()>& look) {
   const auto pause = std::lower_bound(pauses_.begin(), pauses_.end(), next_call_);
   TORCH_CHECK(pause != pauses_.end(), "lowtide: this step has no other pause");
   run_until(*pause + 1, look);
-  lease_.give_back();
+  if (lease_.annex_bytes() == 0) lease_.give_back();  // an annex would be gone
   return given(at_index(calls_, *pause).spec.results.front());
 }
 

@@ -192,7 +192,7 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<int> held_outputs() const;
 
   // Bytes of the arena below the last run: somebody else's.
-  std::int64_t bytes_below() const { return arena_.contains(home_) ? home_ - arena_.base() : 0; }
+  std::int64_t bytes_below() const { return bytes_below_; }
 
   // The first half, or all if there is no second one: its outputs, and with a second half the run's token behind them.
   std::vector<at::Tensor> run_to_turn(const std::function<void()>& look);
@@ -341,6 +341,7 @@ class Program : public std::enable_shared_from_this<Program> {
   Arena& arena_;
   Lease lease_;                // while it runs, or a second half is to come
   std::byte* home_ = nullptr;  // the place of the arena that planned values look at
+  std::int64_t bytes_below_ = 0;
   std::int64_t arena_bytes_;
   std::optional<MemoryGuard> guard_;
   bool open_ = true;

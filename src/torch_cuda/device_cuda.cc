@@ -76,6 +76,7 @@ void CudaDevice::leave(const Block& block) {
 }
 
 void CudaDevice::free_unheld() {
+  if (!left_.empty()) note_others();
   std::erase_if(left_, [&](const Block& block) {
     if (runtime_.is_held(block.begin, block.bytes)) return false;
     if (waits_) uses_.let_wait(block.begin, block.bytes, *block.stream);
@@ -83,6 +84,11 @@ void CudaDevice::free_unheld() {
     memory_.raw_delete(block.begin);
     return true;
   });
+}
+
+// What is queued by now on the streams that record_stream() has named may be of any part of all this.
+void CudaDevice::note_others() {
+  for (const c10::cuda::CUDAStream& other : others_) uses_.add_of_all(other);
 }
 
 // Whether somebody outside of a step holds a part of all this.
@@ -126,7 +132,7 @@ void CudaDevice::before_step(const std::byte* begin, std::int64_t bytes) {
   make_workspaces(stream);
   const std::lock_guard lock(mutex_);
   free_unheld();
-  for (const c10::cuda::CUDAStream& other : others_) uses_.add_of_all(other);
+  note_others();
   if (!is_held()) others_.clear();
   if (waits_) uses_.let_wait(begin, bytes, stream);
 }

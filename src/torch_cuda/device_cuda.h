@@ -74,6 +74,7 @@ class CudaDevice final : public Device {
   Block allocate(std::int64_t bytes);
   void leave(const Block& block);
   void free_unheld();
+  void note_others();
   bool is_held() const;
 
   const c10::DeviceIndex index_;

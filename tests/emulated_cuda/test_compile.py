@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import math
+import warnings
 
 import emulated_cuda
 import models
@@ -227,6 +228,18 @@ def test_a_wait_that_is_left_out_is_noticed(late):
         _torch_cuda.leave_out_waits(0, False)
 
 
+@pytest.fixture
+def in_an_annex():
+    """Somebody holds gradients of a step that is over: the arena can neither grow nor move."""
+    script = Script(drawless)
+    step = planned(script)
+    step(*[tensor.cuda() for tensor in script.host])
+    held = [parameter.grad for parameter in script.model.parameters()]
+    yield
+    held.clear()
+    step.close()
+
+
 def gradients_read_on_another_stream(script, step):
     """They are let go of by the next step, which begins before they are read there."""
     side = torch.cuda.Stream()
@@ -249,6 +262,28 @@ def test_gradients_in_the_arena_are_read_on_another_stream(every_order):
     assert same(expected, gradients_read_on_another_stream(script, step))
     stats = step.stats()
     assert (stats["gradient_bytes"], stats["eager_calls"], stats["misses"]) == (0, 0, 0)
+    step.close()
+
+
+def test_gradients_in_an_annex_are_read_on_another_stream(in_an_annex, every_order):
+    eager, script = Script(drawless), Script(drawless)
+    step = planned(script)
+    expected = gradients_read_on_another_stream(eager, eager.step)
+    assert same(expected, gradients_read_on_another_stream(script, step))
+    step.close()
+
+
+@pytest.mark.parametrize("kind", ["", "item"])
+def test_a_budget_is_kept_in_an_annex(in_an_annex, late, kind):
+    eager = Script(models.gpt2, kind)
+    expected = eager.train(eager.step)
+    script = Script(models.gpt2, kind)
+    step = planned(script, memory_budget=0.8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert same(expected, script.train(step))
+    stats = step.stats()
+    assert (stats["calls"], stats["eager_calls"], stats["misses"]) == (STEPS, 0, 0)
     step.close()
 
 
