@@ -226,17 +226,8 @@ def storage_uses(tensor: torch.Tensor) -> int:
 def count_tensors(tensors: Sequence[torch.Tensor], objects: Sequence[object]) -> list[int]:
     """How many of the objects are tensors with the storage of each of these, and certainly held by Python alone."""
 
-def new_loans() -> int:
-    """How many gradients this thread has in the arena that have not been asked yet whether they can be moved out."""
-
-def forget_new_loans() -> None:
-    """All of these have been asked."""
-
-def with_lent_gradients(objects: Sequence[object]) -> list[torch.Tensor]:
-    """Those that are leaves of autograd and have a gradient that this thread has in the arena."""
-
 def move_gradients_out(leaves: Sequence[torch.Tensor]) -> None:
-    """Give these gradients ordinary memory, where nobody else holds them."""
+    """Give gradients of these leaves that lie in the arena ordinary memory, where nobody else holds them."""
 
 def is_in(tensor: torch.Tensor, tier: SlowTier) -> bool:
     """Whether the tensor's memory is in this tier."""

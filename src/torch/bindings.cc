@@ -2,7 +2,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -66,21 +68,22 @@ std::vector<std::size_t> count_tensors(const std::vector<at::Tensor>& tensors, c
   return found;
 }
 
-// Those of the objects that are leaves of autograd and have a gradient in the arena that is lent to this thread.
-std::vector<at::Tensor> with_lent_gradients(const py::list& objects) {
-  auto* tensor_class = reinterpret_cast<PyTypeObject*>(THPVariableClass);
-  std::vector<at::Tensor> found;
-  for (const py::handle object : objects) {
-    if (PyType_IsSubtype(Py_TYPE(object.ptr()), tensor_class) == 0) continue;
-    const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
-    if (tensor.defined() && tensor.is_leaf() && is_lent(tensor.grad())) found.push_back(tensor);
-  }
-  return found;
-}
+// The lock that autograd holds while it adds to the gradient of a leaf; none if no graph leads there.
+struct AddsToGradient : torch::autograd::Node {
+  static std::mutex& lock_of(Node& node) { return node.*(&AddsToGradient::mutex_); }
+};
 
-// Where only the leaf holds its gradient. An array of NumPy or of another library has the gradient's address.
+// Where only the leaf holds its gradient, and no thread adds to it. An array of NumPy or of another library has the
+// gradient's address.
 void move_gradients_out(const std::vector<at::Tensor>& leaves) {
   for (const at::Tensor& leaf : leaves) {
+    if (!leaf.is_leaf()) continue;
+    const auto adds = torch::autograd::impl::try_get_grad_accumulator(leaf);
+    std::unique_lock<std::mutex> lock;
+    if (adds) {  // who has the lock may be waiting for Python's
+      lock = std::unique_lock(AddsToGradient::lock_of(*adds), std::try_to_lock);
+      if (!lock) continue;
+    }
     const at::Tensor& gradient = leaf.grad();
     if (is_lent(gradient) && is_only_in_one_place(gradient) && !was_shown_as_array(gradient)) move_out(gradient);
   }
@@ -264,9 +267,6 @@ PYBIND11_MODULE(_torch, module) {
   module.def("was_shown_as_array", &was_shown_as_array, py::arg("tensor"));
   module.def("storage_uses", &storage_uses, py::arg("tensor"));
   module.def("count_tensors", &count_tensors, py::arg("tensors"), py::arg("objects"));
-  module.def("new_loans", &new_loans);
-  module.def("forget_new_loans", &forget_new_loans);
-  module.def("with_lent_gradients", &with_lent_gradients, py::arg("objects"));
   module.def("move_gradients_out", &move_gradients_out, py::arg("leaves"));
   module.def("is_away", &is_away, py::arg("tensor"));
   module.def(

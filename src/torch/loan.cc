@@ -4,10 +4,6 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
-#include <mutex>
-#include <set>
-#include <thread>
 #include <utility>
 
 #include "allocator.h"
@@ -41,25 +37,10 @@ struct Stretch {
   std::byte* begin;
   std::shared_ptr<void> place;
   c10::Stream stream;  // where the caller has it
-  std::thread::id thread;
 };
-
-std::mutex& new_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-std::set<const Stretch*>& new_stretches() {
-  static auto* stretches = new std::set<const Stretch*>();  // storages may outlive everything
-  return *stretches;
-}
 
 void return_stretch(void* context) {
   const std::unique_ptr<Stretch> stretch(static_cast<Stretch*>(context));
-  {
-    const std::lock_guard lock(new_mutex());
-    new_stretches().erase(stretch.get());
-  }
   release_in_arena(stretch->begin);
 }
 
@@ -74,33 +55,14 @@ Loan::Loan(Device& device, Lease place) : device_(device), place_(std::make_shar
 }
 
 c10::DataPtr Loan::lend(std::byte* begin, std::int64_t bytes) const {
-  auto* stretch = new Stretch{begin, place_, current_stream(device_.where()), std::this_thread::get_id()};
+  auto* stretch = new Stretch{begin, place_, current_stream(device_.where())};
   mark_escaped(begin, bytes);
-  c10::DataPtr memory(begin, stretch, &return_stretch, device_.where());
-  {
-    const std::lock_guard lock(new_mutex());
-    new_stretches().insert(stretch);
-  }
-  return memory;
-}
-
-std::size_t new_loans() {
-  const std::lock_guard lock(new_mutex());
-  const auto& all = new_stretches();
-  return static_cast<std::size_t>(std::count_if(
-      all.begin(), all.end(), [](const Stretch* stretch) { return stretch->thread == std::this_thread::get_id(); }));
-}
-
-void forget_new_loans() {
-  const std::lock_guard lock(new_mutex());
-  std::erase_if(new_stretches(), [](const Stretch* stretch) { return stretch->thread == std::this_thread::get_id(); });
+  return {begin, stretch, &return_stretch, device_.where()};
 }
 
 bool is_lent(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return false;
-  const c10::DataPtr& memory = tensor.storage().data_ptr();
-  return memory.get_deleter() == &return_stretch &&
-         static_cast<const Stretch*>(memory.get_context())->thread == std::this_thread::get_id();
+  return tensor.storage().data_ptr().get_deleter() == &return_stretch;
 }
 
 bool is_only_in_one_place(const at::Tensor& tensor) {

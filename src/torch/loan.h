@@ -34,11 +34,7 @@ class Loan {
   std::shared_ptr<Place> place_;  // each storage has it too
 };
 
-// How many stretches this thread has been lent that it has not been asked yet whether they can be moved out.
-std::size_t new_loans();
-void forget_new_loans();
-
-// Whether its memory is lent to this thread.
+// Whether its memory is lent.
 bool is_lent(const at::Tensor& tensor);
 
 // Whether one reference is all that there is to it, and it is all that refers to its storage.

@@ -13,19 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import lowtide
 from bench.lib.models import MODELS
 from lowtide._compile.memory_budget import SCALAR_BYTES
-from lowtide._step import lending
 from step_models import pair, same, small_batches
-
-
-@pytest.fixture(autouse=True)
-def no_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runner has some of its own; gradients are moved where there are none."""
-    monkeypatch.setattr(lending, "active_count", lambda: 1)
-
 
 Step = Callable[..., torch.Tensor]
 SCALARS = 4096  # of losses and counts, a page of the arena
@@ -280,23 +273,53 @@ def test_a_loop_that_adds_to_them_has_them_beside():
                 one.zero_grad(set_to_none=turn == 4)
 
 
-def test_gradients_of_another_thread_stay():
-    """It may be at work on them."""
+def test_gradients_of_another_thread_are_moved_out():
     trained, other = Trained(), Trained()
     worker = threading.Thread(target=trained.train, args=(2,))
     worker.start()
     worker.join()
     places = [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None]
     other.train(2)
-    assert [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None] == places
+    assert not {gradient.data_ptr() for gradient in trained.gradients() if gradient is not None} & {*places}
     trained.train(2)
     assert not trained.lends()
+
+
+def test_a_gradient_that_another_thread_adds_to_stays_until_it_is_done():
+    trained, other = Trained(), Trained()
+    trained.train(2)
+    adds, has_run = threading.Event(), threading.Event()
+    added = trained.model[2].weight
+    place = added.grad.data_ptr()
+    x = torch.randn(16, 32)
+
+    class Waits(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.add_.Tensor and args[0].data_ptr() == place:
+                adds.set()
+                assert has_run.wait(60)
+            return func(*args, **(kwargs or {}))
+
+    def backward() -> None:
+        with Waits():
+            trained.model(x).square().mean().backward()
+
+    worker = threading.Thread(target=backward)
+    worker.start()
+    assert adds.wait(60)
+    other.train(1)
+    assert added.grad.data_ptr() == place
+    has_run.set()
+    worker.join()
+    trained.twin(x).square().mean().backward()
+    assert same(trained.gradients(), [parameter.grad for parameter in trained.twin.parameters()])
+    trained.train(1)
 
 
 kept: list[torch.Tensor] = []  # by an operator
 
 
-@torch.library.custom_op("lowtide_test::keep", mutates_args=())
+@torch.library.custom_op("lowtide_test::keep_gradient", mutates_args=())
 def keep(gradient: torch.Tensor) -> torch.Tensor:
     kept.append(gradient)
     return gradient.sum()
@@ -308,7 +331,7 @@ keep.register_fake(lambda gradient: gradient.new_empty(()))
 def test_what_an_operator_keeps_of_them_stays_as_it_is():
     def look(model: nn.Module) -> None:
         for parameter in model.parameters():
-            torch.ops.lowtide_test.keep(parameter.grad)
+            torch.ops.lowtide_test.keep_gradient(parameter.grad)
 
     trained = Trained(look=look)
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -377,15 +400,6 @@ def test_a_pause_in_which_earlier_ones_are_let_go_of():
         first.model.zero_grad()
         first.twin.zero_grad()
         second.train(1)
-
-
-def test_where_another_thread_may_add_to_them_they_are_not_moved(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lending, "active_count", lambda: 2)
-    trained, other = Trained(), Trained()
-    trained.train(2)
-    places = [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None]
-    other.train(2)
-    assert [gradient.data_ptr() for gradient in trained.gradients() if gradient is not None] == places
 
 
 @pytest.mark.parametrize("name", [*MODELS])

@@ -13,10 +13,15 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+import torch
+
 from .._step.lending import Lending, end_what_is_held
 from ..errors import InfeasibleError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .._step.program import Program
     from .sized import SizedRegion
 
 _all: weakref.WeakSet[Gradients] = weakref.WeakSet()
@@ -27,7 +32,7 @@ class Gradients:
 
     def __init__(self, owner: SizedRegion, *, may_move: bool) -> None:
         self._owner = weakref.ref(owner)
-        self._lending = Lending(self._are_held, owner, allowed=may_move)
+        self._lending = Lending(self._are_held, self._leaves, owner, allowed=may_move)
         self._given = self._moved = False
         _all.add(self)
 
@@ -40,9 +45,11 @@ class Gradients:
         """Whether they lie in the arena: as it is to be, and then as it may be if no plan keeps the budget so."""
         return [self.in_arena, *([True] if self._lending.allowed and not self.in_arena else [])]
 
-    def were_given(self) -> None:
+    def were_given(self, *, in_arena: bool) -> None:
         """A backward pass is over."""
         self._given = True
+        if in_arena:
+            self._lending.has_lent = True
 
     def before_forward(self) -> None:
         """Looks at who holds gradients of any region or step, and at which regions are between their passes."""
@@ -60,9 +67,21 @@ class Gradients:
         self._lending.explain(error)
 
     def _are_held(self) -> bool:
+        return any(program.runtime.held_outputs for program in self._programs())
+
+    def _leaves(self) -> list[torch.Tensor]:
+        """Those of the last runs, which are not kept any longer."""
+        found: list[torch.Tensor] = []
+        for program in self._programs():
+            if not program.runtime.is_under_way:
+                found += program.leaves
+                program.leaves = []
+        return found
+
+    def _programs(self) -> Iterator[Program]:
         owner = self._owner()
         plans = [] if owner is None else [*owner.retired, *([owner.planned] if owner.planned is not None else [])]
-        return any(program.runtime.held_outputs for planned in plans for program in planned.programs)
+        return (program for planned in plans for program in planned.programs)
 
     def _is_under_way(self) -> bool:
         owner = self._owner()

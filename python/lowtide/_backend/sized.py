@@ -324,6 +324,8 @@ class SizedRegion:
         if shares:
             runtime.unclaim()
             return None
+        if planned.gradients_in_arena:
+            program.leaves = [given for given in inputs if isinstance(given, torch.nn.Parameter)]
         results = _run(planned, program, runtime.run_to_turn)
         count = self.lowered.outputs_at_turn
         token = results[count] if len(results) > count else _NOTHING
@@ -357,7 +359,7 @@ class SizedRegion:
             runtime.unclaim()
             raise
         results = _run(planned, program, lambda look: runtime.run_from_turn(again, look))
-        self.gradients.were_given()
+        self.gradients.were_given(in_arena=planned.gradients_in_arena)
         return [self._deliver(kind, what, results, (), tangents) for kind, what in self._second]
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, median
@@ -49,7 +49,7 @@ from .binding import (
 from .fallback import is_for_the_caller
 from .in_parts import InParts, count_in_parts, plan_in_parts
 from .late_update import shares_gradients, step_late
-from .lending import Lending, end_what_is_held, move_out
+from .lending import Lending, end_what_is_held
 from .memory_guard import OFF, MemoryGuard, explain_fault
 from .program import Program, assemble
 from .reserved import reserved_beside
@@ -171,7 +171,7 @@ class CapturedStep:
         self._keep_order_of_updates()
         self._variants: dict[Hashable, Variant] = {}
         may_lend = tape.any_gradients and guard is OFF and swap is None
-        self._lending = Lending(self._gradients_are_held, model, allowed=may_lend)
+        self._lending = Lending(self._gradients_are_held, self._leaves, model, allowed=may_lend)
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
         if not keep_grads:
             tape.drop_gradients()
@@ -431,6 +431,8 @@ class CapturedStep:
         for run in runs.values():
             run.commit()
         step_late(self.tape, self.optimizers, late, gradients)
+        if variant.lent:
+            self._lending.has_lent = True
         for index, one in owned:
             leaves[index] = self._finder.of(Root(one.kind, one.name))()
         result, changed = self.tape.result_structure.unflatten(leaves)
@@ -525,6 +527,9 @@ class CapturedStep:
         """Those in the arena, by whoever."""
         variants = list(self._variants.values())
         return any(not variant.lent.isdisjoint(variant.program.runtime.held_outputs) for variant in variants)
+
+    def _leaves(self) -> Iterable[torch.Tensor]:
+        return self.tape.parameters.values()
 
     def _lends_no_more(self, variant: Variant) -> bool:
         """Whether it has gradients in the arena, where they may not be any more."""
@@ -862,8 +867,7 @@ class CapturedStep:
 
     def close(self) -> None:
         """Gives the arena memory of every variant back."""
-        if self._gradients_are_held():
-            move_out()
+        self._lending.move_out()
         for variant in self._variants.values():
             _dispose(variant)
         self._variants.clear()

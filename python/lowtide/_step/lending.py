@@ -7,10 +7,10 @@ gradients lie beside the arena from then on. Those that are there are moved out,
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Callable
-from threading import active_count
+from collections.abc import Callable, Iterable
+
+import torch
 
 from .. import _torch
 from ..errors import InfeasibleError, add_note
@@ -22,15 +22,24 @@ _held_of: weakref.WeakSet[object] = weakref.WeakSet()  # models whose gradients 
 class Lending:
     """Whether the gradients of a step, or of a region, may stay in the arena."""
 
-    def __init__(self, are_held: Callable[[], bool], of: object, *, allowed: bool) -> None:
-        """`are_held` is a method that says whether somebody holds gradients of the last run.
+    def __init__(
+        self,
+        are_held: Callable[[], bool],
+        leaves: Callable[[], Iterable[torch.Tensor]],
+        of: object,
+        *,
+        allowed: bool,
+    ) -> None:
+        """`are_held` is a method that says whether somebody holds gradients of the last run, `leaves` for whom it was.
 
         They are those `of` a model: where some of another size were held, these will be.
         """
         self._are_held = weakref.WeakMethod(are_held)
+        self._leaves = weakref.WeakMethod(leaves)
         self._of = weakref.ref(of)
         self._was_held = allowed and of in _held_of
         self.allowed = allowed and not self._was_held
+        self.has_lent = False  # since somebody last began to run
         _all.add(self)
 
     def end(self) -> None:
@@ -46,6 +55,13 @@ class Lending:
             if (of := self._of()) is not None:
                 _held_of.add(of)
 
+    def move_out(self) -> None:
+        """Gives what it has lent ordinary memory, where only its leaves hold it."""
+        leaves = self._leaves()
+        if leaves is not None:
+            _torch.move_gradients_out([*leaves()])
+        self.has_lent = False
+
     def explain(self, error: InfeasibleError) -> None:
         """Says so where a budget that was kept before is not kept any more because of that."""
         if self._was_held:
@@ -60,17 +76,5 @@ def end_what_is_held() -> None:
     """Somebody begins to run."""
     for lending in list(_all):
         lending.end_if_held()
-    if _torch.new_loans():
-        move_out()
-        _torch.forget_new_loans()
-
-
-def move_out() -> None:
-    """Gives gradients of this thread that lie in the arena ordinary memory, where only their parameters hold them.
-
-    Another thread might be adding to them meanwhile.
-    """
-    if active_count() > 1:
-        return
-    leaves = _torch.with_lent_gradients(gc.get_objects())  # the list of all objects holds gradients too
-    _torch.move_gradients_out(leaves)
+        if lending.has_lent:
+            lending.move_out()
