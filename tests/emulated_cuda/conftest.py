@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.append(str(HERE.parent / "python"))
 
 try:
     import torch
@@ -15,6 +17,8 @@ try:
     import emulated_cuda
 except (ImportError, OSError, AssertionError, RuntimeError):
     collect_ignore_glob = ["test_*.py"]
+else:
+    from short_searches import shorten
 
 
 @pytest.fixture(params=[0, 1, 2, 7], ids=["at_once", "late", "late_oldest_first", "late_shuffled"])
@@ -38,3 +42,10 @@ def bytes_stay():
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch):
+    """Audits are tested on the CPU."""
+    monkeypatch.setenv("LOWTIDE_AUDIT", "off")
+    shorten(monkeypatch)

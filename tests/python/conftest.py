@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from lowtide._live import audits
+from short_searches import shorten
 
-_AUDITED = {"test_edge_cases", "test_random_effects", "test_training"}
+_AUDITED = {"test_edge_cases", "test_random_effects"}
+_WELL_PLANNED: set[str] = set()
 
 # A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,3 +40,9 @@ def audits_where_they_are_tested(request, monkeypatch):
         monkeypatch.setenv("LOWTIDE_AUDIT", "off")
     if module != "test_live_audits":
         monkeypatch.setattr(audits, "_SHARE", 1e-9)
+
+
+@pytest.fixture(autouse=True)
+def short_searches(request, monkeypatch):
+    if request.module.__name__ not in _WELL_PLANNED:
+        shorten(monkeypatch)
