@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +28,7 @@ from typing import Any
 import torch
 
 import lowtide
-from bench.lib.apart import ROOT, command_of
+from bench.lib import by_model
 from bench.lib.markdown import header, line
 from bench.trade.budget_models import SUBJECTS, Subject, checkpoint_blocks
 from bench.trade.budgets import Way, compiled_ways, eager_way, first_step, inductor_ways, run_step, train
@@ -135,32 +133,20 @@ def _printed(way: Way, beside: Way, eager: Way) -> dict[str, Any]:
     return row
 
 
-def measure_apart(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One model in a process of its own."""
-    flags = [f"--{flag}" for flag in ("quick", "inductor") if getattr(options, flag)]
-    command = command_of("bench", "run", "backend_table", name, "--json", "--rounds", str(options.rounds), *flags)
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout)["figures"][name]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="how the names begin; all if none is given")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two budgets, two settings of Inductor's and few rounds")
-    parser.add_argument("--inductor", action="store_true", help="Inductor and the engine of that name only")
+    by_model.add_arguments(
+        parser,
+        quick="two budgets, two settings of Inductor's and few rounds",
+        inductor="Inductor and the engine of that name only",
+    )
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Prints a table for each model; gives their rows."""
-    begins = tuple(model.lower() for model in options.models)
-    names = [name for name in NAMES if not begins or name.lower().startswith(begins)]
-    if len(names) == 1:
-        shares = SHARES[1::2] if options.quick else SHARES
-        settings = INDUCTOR_BUDGETS[::4] if options.quick else INDUCTOR_BUDGETS
-        rounds = 3 if options.quick else options.rounds
-        return {names[0]: measure(SUBJECTS[names[0]], rounds, shares, settings, arena=not options.inductor)}
-    found = {}
-    for name in names:
-        print(f"\n**{name}**\n", flush=True)
-        found[name] = measure_apart(name, options)
-    return found
+    shares = SHARES[1::2] if options.quick else SHARES
+    settings = INDUCTOR_BUDGETS[::4] if options.quick else INDUCTOR_BUDGETS
+
+    def measured(name: str, rounds: int) -> list[dict[str, Any]]:
+        return measure(SUBJECTS[name], rounds, shares, settings, arena=not options.inductor)
+
+    return by_model.each_model("backend_table", NAMES, options, measured)

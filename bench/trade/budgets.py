@@ -19,8 +19,6 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import json
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +28,7 @@ from typing import Any
 import torch
 
 import lowtide
-from bench.lib.apart import ROOT, command_of
+from bench.lib import by_model
 from bench.lib.markdown import header, line
 from bench.lib.models import loss_of
 from bench.trade.budget_models import SUBJECTS, Subject, checkpoint_blocks
@@ -221,31 +219,17 @@ def _mib(size: int) -> str:
     return f"{size / MIB:.1f}"
 
 
-def measure_apart(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One model in a process of its own."""
-    flags = [f"--{flag}" for flag in ("quick", "inductor") if getattr(options, flag)]
-    command = command_of("bench", "run", "trade_budgets", name, "--json", "--rounds", str(options.rounds), *flags)
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout)["figures"][name]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="how the names begin; all if none is given")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two budgets and few rounds")
-    parser.add_argument("--inductor", action="store_true", help="torch.compile too, which takes minutes to compile")
+    by_model.add_arguments(
+        parser, quick="two budgets and few rounds", inductor="torch.compile too, which takes minutes to compile"
+    )
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Prints a table for each model; gives their rows."""
-    begins = tuple(model.lower() for model in options.models)
-    names = [name for name in SUBJECTS if not begins or name.lower().startswith(begins)]
-    if len(names) == 1:
-        shares = SHARES[1::2] if options.quick else SHARES
-        rounds = 3 if options.quick else options.rounds
-        return {names[0]: measure(SUBJECTS[names[0]], rounds, options.inductor, shares)}
-    found = {}
-    for name in names:
-        print(f"\n**{name}**\n", flush=True)
-        found[name] = measure_apart(name, options)
-    return found
+    shares = SHARES[1::2] if options.quick else SHARES
+
+    def measured(name: str, rounds: int) -> dict[str, Any]:
+        return measure(SUBJECTS[name], rounds, options.inductor, shares)
+
+    return by_model.each_model("trade_budgets", SUBJECTS, options, measured)
