@@ -15,7 +15,6 @@ from lowtide._live import audits
 from short_searches import shorten
 
 _AUDITED = {"test_edge_cases", "test_random_effects"}
-_WELL_PLANNED: set[str] = set()
 
 # A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,6 +42,5 @@ def audits_where_they_are_tested(request, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def short_searches(request, monkeypatch):
-    if request.module.__name__ not in _WELL_PLANNED:
-        shorten(monkeypatch)
+def short_searches(monkeypatch):
+    shorten(monkeypatch)

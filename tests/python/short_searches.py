@@ -4,6 +4,7 @@ LOWTIDE_FULL=1   all of the work
 """
 
 import os
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,12 @@ from lowtide import _core
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on, where the effort is not given."""
+    """From now on, where neither effort nor a budget is given: whether one can be kept is for the whole search."""
+    plan = _core.plan
+
+    def short(graph: _core.Graph, **options: Any) -> _core.Plan:
+        is_free = options.get("memory_budget") is None and options.get("latency_budget_ns") is None
+        return plan(graph, **({"effort": 0.1} if is_free else {}) | options)
+
     if not os.environ.get("LOWTIDE_FULL"):
-        plan = _core.plan
-        monkeypatch.setattr(_core, "plan", lambda *args, **options: plan(*args, **{"effort": 0.1, **options}))
+        monkeypatch.setattr(_core, "plan", short)
