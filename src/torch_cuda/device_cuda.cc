@@ -72,11 +72,11 @@ CudaDevice::Block CudaDevice::allocate(std::int64_t bytes) {
 // It goes back when nobody holds a part of it any more. Wants the mutex, as all below.
 void CudaDevice::leave(const Block& block) {
   if (block.bytes > 0) left_.push_back(block);
+  note_others();
   free_unheld();
 }
 
 void CudaDevice::free_unheld() {
-  if (!left_.empty()) note_others();
   std::erase_if(left_, [&](const Block& block) {
     if (runtime_.is_held(block.begin, block.bytes)) return false;
     if (waits_) uses_.let_wait(block.begin, block.bytes, *block.stream);
@@ -131,8 +131,8 @@ void CudaDevice::before_step(const std::byte* begin, std::int64_t bytes) {
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(index_);
   make_workspaces(stream);
   const std::lock_guard lock(mutex_);
-  free_unheld();
   note_others();
+  free_unheld();
   if (!is_held()) others_.clear();
   if (waits_) uses_.let_wait(begin, bytes, stream);
 }

@@ -70,13 +70,8 @@ class Gradients:
         return any(program.runtime.held_outputs for program in self._programs())
 
     def _leaves(self) -> list[torch.Tensor]:
-        """Those of the last runs, which are not kept any longer."""
-        found: list[torch.Tensor] = []
-        for program in self._programs():
-            if not program.runtime.is_under_way:
-                found += program.leaves
-                program.leaves = []
-        return found
+        """Of the last run of each program."""
+        return [leaf for program in self._programs() for leaf in program.leaves]
 
     def _programs(self) -> Iterator[Program]:
         owner = self._owner()

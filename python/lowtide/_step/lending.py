@@ -47,9 +47,14 @@ class Lending:
         self.allowed = False
 
     def end_if_held(self) -> None:
-        """Ends if somebody holds gradients now."""
+        """Ends if somebody holds gradients now; those that only leaves hold are moved out."""
         are_held = self._are_held()
-        if self.allowed and are_held is not None and are_held():
+        has_lent, self.has_lent = self.has_lent, False
+        if not (self.allowed or has_lent) or are_held is None or not are_held():
+            return
+        if has_lent:
+            self.move_out()
+        if self.allowed:
             self._was_held = True
             self.end()
             if (of := self._of()) is not None:
@@ -60,7 +65,6 @@ class Lending:
         leaves = self._leaves()
         if leaves is not None:
             _torch.move_gradients_out([*leaves()])
-        self.has_lent = False
 
     def explain(self, error: InfeasibleError) -> None:
         """Says so where a budget that was kept before is not kept any more because of that."""
@@ -76,5 +80,3 @@ def end_what_is_held() -> None:
     """Somebody begins to run."""
     for lending in list(_all):
         lending.end_if_held()
-        if lending.has_lent:
-            lending.move_out()
