@@ -14,7 +14,7 @@ import torch
 from lowtide._live import audits
 from short_searches import shorten
 
-_AUDITED = {"test_edge_cases", "test_random_effects"}
+_AUDITED = {"test_edge_cases", "test_random_effects", "test_ten_steps"}  # modules, and a test
 
 # A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,7 +35,8 @@ def audits_where_they_are_tested(request, monkeypatch):
     With LOWTIDE_FULL=1 all are. Which calls are audited because of the time depends on the machine: only in one module.
     """
     module = request.module.__name__
-    if not (os.environ.get("LOWTIDE_FULL") or module.startswith("test_live") or module in _AUDITED):
+    is_audited = module.startswith("test_live") or _AUDITED & {module, request.node.originalname}
+    if not (os.environ.get("LOWTIDE_FULL") or is_audited):
         monkeypatch.setenv("LOWTIDE_AUDIT", "off")
     if module != "test_live_audits":
         monkeypatch.setattr(audits, "_SHARE", 1e-9)
