@@ -11,6 +11,9 @@ def install_allocator() -> None:
 def arena_usable_bytes(device: torch.device = ...) -> int:
     """Bytes of the device's arena that open programs need."""
 
+def arena_leased_bytes(device: torch.device = ...) -> int:
+    """Bytes of it that somebody has: a step that runs, a region between its passes, gradients that stay in it."""
+
 def empty_arena() -> None:
     """Give the arena's memory back to the system until the next step; what somebody outside holds of it stays."""
 

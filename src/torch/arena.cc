@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,13 @@ std::int64_t Arena::end_of_leases() const {
 std::int64_t Arena::usable_bytes() const {
   const std::lock_guard lock(needs_mutex_);
   return usable_;
+}
+
+std::int64_t Arena::leased_bytes() const {
+  const std::lock_guard lock(needs_mutex_);
+  return std::accumulate(leases_.begin(), leases_.end(), std::int64_t{0}, [](std::int64_t sum, const auto& lease) {
+    return sum + lease.second - lease.first;
+  });
 }
 
 Lease::Lease(Arena& arena, std::int64_t bytes) {

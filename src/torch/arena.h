@@ -96,6 +96,9 @@ class Arena {
   // The largest need of any open program.
   std::int64_t usable_bytes() const;
 
+  // What holders of leases have of it.
+  std::int64_t leased_bytes() const;
+
   // Held while a step runs.
   std::mutex& running() { return running_; }
 

@@ -228,6 +228,9 @@ PYBIND11_MODULE(_torch, module) {
   module.def(
       "arena_usable_bytes", [](const c10::Device& device) { return Arena::on(device_at(device)).usable_bytes(); },
       py::arg("device") = c10::Device(c10::kCPU));
+  module.def(
+      "arena_leased_bytes", [](const c10::Device& device) { return Arena::on(device_at(device)).leased_bytes(); },
+      py::arg("device") = c10::Device(c10::kCPU));
   module.def("empty_arena", &empty_arena);
   module.def("runtime", [] { return py::capsule(&runtime(), Runtime::kCapsule); });
   module.def("engine_word", torch::wrap_pybind_function([] { return py::bytes(engine_word()); }));

@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of programs that tests start: s
 import pytest
 import torch
 
+from leased_bytes import nothing_is_left_in_the_arena  # noqa: F401
 from lowtide._live import audits
 from short_searches import shorten
 

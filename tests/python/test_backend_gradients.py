@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from backend_models import Pair, step, take_equal_times, vectors
+from lowtide import _torch
 
 ROWS = 48
 
@@ -125,6 +126,26 @@ def test_they_outlive_their_region(monkeypatch: pytest.MonkeyPatch):
     assert region() is None
     train(other)
     assert all(map(torch.equal, gradients, copies))
+
+
+@pytest.mark.parametrize("held", ["by nobody else", "by the loop", "by a copy of the model"])
+def test_a_model_that_is_used_no_more_goes(held: str, monkeypatch: pytest.MonkeyPatch):
+    """What is compiled outlives it, and would keep it in memory: its parameters have gradients in the arena."""
+    take_equal_times(monkeypatch)
+    pair = Pair(Broad(), memory_budget=0.6)
+    train(pair)
+    assert moved(pair)
+    parameters = [weakref.ref(parameter) for parameter in pair.copy.parameters()]
+    gradients = [parameter.grad for parameter in pair.copy.parameters()] if held == "by the loop" else []
+    others = list(pair.copy.children()) if held == "by a copy of the model" else []
+    together = pair.together()
+    del pair
+    gc.collect()
+    assert [parameter() is None for parameter in parameters] == [not others] * len(parameters)
+    assert (_torch.arena_leased_bytes() > 0) == (held != "by nobody else") and together.regions
+    del gradients, others
+    gc.collect()
+    assert _torch.arena_leased_bytes() == 0
 
 
 def test_two_models_in_turn(monkeypatch: pytest.MonkeyPatch):

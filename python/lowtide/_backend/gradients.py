@@ -32,7 +32,7 @@ class Gradients:
 
     def __init__(self, owner: SizedRegion, *, may_move: bool) -> None:
         self._owner = weakref.ref(owner)
-        self._lending = Lending(self._are_held, self._leaves, owner, allowed=may_move)
+        self._lending = Lending(self._are_held, owner, allowed=may_move)
         self._given = self._moved = False
         _all.add(self)
 
@@ -46,10 +46,11 @@ class Gradients:
         return [self.in_arena, *([True] if self._lending.allowed and not self.in_arena else [])]
 
     def were_given(self, *, in_arena: bool) -> None:
-        """A backward pass is over."""
+        """A backward pass is over; it is still autograd's."""
         self._given = True
-        if in_arena:
-            self._lending.has_lent = True
+        if in_arena and (node := torch._C._current_autograd_node()) is not None:
+            adding = [following for following, _ in node.next_functions]
+            self._lending.lend(leaf for leaf in (getattr(one, "variable", None) for one in adding) if leaf is not None)
 
     def before_forward(self) -> None:
         """Looks at who holds gradients of any region or step, and at which regions are between their passes."""
@@ -68,10 +69,6 @@ class Gradients:
 
     def _are_held(self) -> bool:
         return any(program.runtime.held_outputs for program in self._programs())
-
-    def _leaves(self) -> list[torch.Tensor]:
-        """Of the last run of each program."""
-        return [leaf for program in self._programs() for leaf in program.leaves]
 
     def _programs(self) -> Iterator[Program]:
         owner = self._owner()

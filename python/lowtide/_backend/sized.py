@@ -324,8 +324,6 @@ class SizedRegion:
         if shares:
             runtime.unclaim()
             return None
-        if planned.gradients_in_arena:
-            program.leaves = [given for given in inputs if isinstance(given, torch.nn.Parameter)]
         results = _run(planned, program, runtime.run_to_turn)
         count = self.lowered.outputs_at_turn
         token = results[count] if len(results) > count else _NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, median
@@ -171,7 +171,7 @@ class CapturedStep:
         self._keep_order_of_updates()
         self._variants: dict[Hashable, Variant] = {}
         may_lend = tape.any_gradients and guard is OFF and swap is None
-        self._lending = Lending(self._gradients_are_held, self._leaves, model, allowed=may_lend)
+        self._lending = Lending(self._gradients_are_held, model, allowed=may_lend)
         self._registries = [r for m in model.modules() for r in (m._parameters, m._buffers)]
         if not keep_grads:
             tape.drop_gradients()
@@ -432,7 +432,7 @@ class CapturedStep:
             run.commit()
         step_late(self.tape, self.optimizers, late, gradients)
         if variant.lent:
-            self._lending.has_lent = True
+            self._lending.lend(self.tape.parameters.values())
         for index, one in owned:
             leaves[index] = self._finder.of(Root(one.kind, one.name))()
         result, changed = self.tape.result_structure.unflatten(leaves)
@@ -527,9 +527,6 @@ class CapturedStep:
         """Those in the arena, by whoever."""
         variants = list(self._variants.values())
         return any(not variant.lent.isdisjoint(variant.program.runtime.held_outputs) for variant in variants)
-
-    def _leaves(self) -> Iterable[torch.Tensor]:
-        return self.tape.parameters.values()
 
     def _lends_no_more(self, variant: Variant) -> bool:
         """Whether it has gradients in the arena, where they may not be any more."""

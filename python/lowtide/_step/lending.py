@@ -7,7 +7,10 @@ gradients lie beside the arena from then on. Those that are there are moved out,
 
 from __future__ import annotations
 
+import gc
+import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import torch
@@ -17,30 +20,28 @@ from ..errors import InfeasibleError, add_note
 
 _all: weakref.WeakSet[Lending] = weakref.WeakSet()
 _held_of: weakref.WeakSet[object] = weakref.WeakSet()  # models whose gradients have been held
+_WHILE_COUNTED = next(sys.getrefcount(one) for one in [object()]) - 1  # references to what is counted, beside its list
 
 
 class Lending:
     """Whether the gradients of a step, or of a region, may stay in the arena."""
 
-    def __init__(
-        self,
-        are_held: Callable[[], bool],
-        leaves: Callable[[], Iterable[torch.Tensor]],
-        of: object,
-        *,
-        allowed: bool,
-    ) -> None:
-        """`are_held` is a method that says whether somebody holds gradients of the last run, `leaves` for whom it was.
+    def __init__(self, are_held: Callable[[], bool], of: object, *, allowed: bool) -> None:
+        """`are_held` is a method that says whether somebody holds gradients of the last run.
 
         They are those `of` a model: where some of another size were held, these will be.
         """
         self._are_held = weakref.WeakMethod(are_held)
-        self._leaves = weakref.WeakMethod(leaves)
         self._of = weakref.ref(of)
         self._was_held = allowed and of in _held_of
+        self._leaves: list[torch.Tensor] = []  # whose gradients it has lent
         self.allowed = allowed and not self._was_held
-        self.has_lent = False  # since somebody last began to run
         _all.add(self)
+
+    def lend(self, leaves: Iterable[torch.Tensor]) -> None:
+        """Their gradients are in the arena now. Nobody else has to keep a leaf because of that, or to let go of it."""
+        known = set(map(id, self._leaves))
+        self._leaves += [leaf for leaf in leaves if id(leaf) not in known]
 
     def end(self) -> None:
         """For good."""
@@ -48,12 +49,13 @@ class Lending:
 
     def end_if_held(self) -> None:
         """Ends if somebody holds gradients now; those that only leaves hold are moved out."""
-        are_held = self._are_held()
-        has_lent, self.has_lent = self.has_lent, False
-        if not (self.allowed or has_lent) or are_held is None or not are_held():
+        if not self.allowed and not self._leaves:
             return
-        if has_lent:
-            self.move_out()
+        are_held = self._are_held()
+        if are_held is None or not are_held():
+            self._leaves.clear()
+            return
+        self.move_out()
         if self.allowed:
             self._was_held = True
             self.end()
@@ -62,9 +64,9 @@ class Lending:
 
     def move_out(self) -> None:
         """Gives what it has lent ordinary memory, where only its leaves hold it."""
-        leaves = self._leaves()
-        if leaves is not None:
-            _torch.move_gradients_out([*leaves()])
+        _torch.move_gradients_out(self._leaves)
+        if (are_held := self._are_held()) is None or not are_held():
+            self._leaves.clear()
 
     def explain(self, error: InfeasibleError) -> None:
         """Says so where a budget that was kept before is not kept any more because of that."""
@@ -78,5 +80,27 @@ class Lending:
 
 def end_what_is_held() -> None:
     """Somebody begins to run."""
+    _let_go_of_unused_leaves()
     for lending in list(_all):
         lending.end_if_held()
+
+
+def _let_go_of_unused_leaves() -> None:
+    """A model that is used no more goes, and what its gradients hold of the arena with it.
+
+    Weak references would not keep leaves, but `swap_tensors` refuses tensors that have any.
+    """
+    lent = [lending for lending in list(_all) if lending._leaves]
+    here = Counter(id(leaf) for lending in lent for leaf in lending._leaves)
+    for lending in lent:
+        lending._leaves[:] = (
+            leaf for leaf in lending._leaves if sys.getrefcount(leaf) > here[id(leaf)] + _WHILE_COUNTED
+        )
+
+
+def _after_collection(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop" and info["generation"] > 0:
+        _let_go_of_unused_leaves()
+
+
+gc.callbacks.append(_after_collection)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import torch
-
 from .. import _core, _torch
 from .._base.devices import alignment_on
 from .._base.pause import PAUSE, TURN
@@ -32,7 +30,6 @@ class Program:
     operators: list[int]  # by call: which operator it is
     buffers: list[int]  # by buffer of the runtime: which of the step's it stands for
     parts: dict[int, str] = field(default_factory=dict)  # calls that run a part -> the signature of its profile
-    leaves: list[torch.nn.Parameter] = field(default_factory=list)  # of a region, while gradients may lie in the arena
 
 
 def _kind_of_block(buffer: Buffer, *, is_home: bool, in_memory: bool) -> str:
