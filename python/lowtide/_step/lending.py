@@ -47,13 +47,17 @@ class Lending:
         """For good."""
         self.allowed = False
 
+    def is_held(self) -> bool:
+        """Whether somebody holds gradients now; where nobody does it has lent nothing."""
+        are_held = self._are_held()
+        if are_held is not None and are_held():
+            return True
+        self._leaves.clear()
+        return False
+
     def end_if_held(self) -> None:
         """Ends if somebody holds gradients now; those that only leaves hold are moved out."""
-        if not self.allowed and not self._leaves:
-            return
-        are_held = self._are_held()
-        if are_held is None or not are_held():
-            self._leaves.clear()
+        if not (self.allowed or self._leaves) or not self.is_held():
             return
         self.move_out()
         if self.allowed:
@@ -65,8 +69,7 @@ class Lending:
     def move_out(self) -> None:
         """Gives what it has lent ordinary memory, where only its leaves hold it."""
         _torch.move_gradients_out(self._leaves)
-        if (are_held := self._are_held()) is None or not are_held():
-            self._leaves.clear()
+        self.is_held()  # or has lent nothing any more
 
     def explain(self, error: InfeasibleError) -> None:
         """Says so where a budget that was kept before is not kept any more because of that."""
@@ -90,7 +93,7 @@ def _let_go_of_unused_leaves() -> None:
 
     Weak references would not keep leaves, but `swap_tensors` refuses tensors that have any.
     """
-    lent = [lending for lending in list(_all) if lending._leaves]
+    lent = [lending for lending in list(_all) if lending._leaves and lending.is_held()]
     here = Counter(id(leaf) for lending in lent for leaf in lending._leaves)
     for lending in lent:
         lending._leaves[:] = (
