@@ -304,6 +304,24 @@ def a_call_with_wrong_strides_that_is_made_twice(w, x):
     return w.train(w.loss(x) + w.loss((2 * x.t()).t()))
 
 
+class InLowPrecision(nn.Module):
+    """What batch norm saves in low precision, and reads later, has another dtype than its fakes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.float16):
+            hidden = self.norm(self.first(x))
+            return self.last(hidden.t().contiguous().view(x.shape)).float()  # its gradient comes in columns
+
+
+@cases.add(model=InLowPrecision, inputs=lambda _: torch.randn(6, 8), setup=nothing_is_known)
+def wrong_strides_and_wrong_dtypes(w, x):
+    return w.train(w.loss(x))
+
+
 @pytest.mark.parametrize("name", cases)
 def test_live_python_sees_what_eager_python_sees(name: str) -> None:
     check(cases[name])

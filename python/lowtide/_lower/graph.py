@@ -58,6 +58,7 @@ def profile_operators(
     try:
         for index, operator in enumerate(lowered.operators):
             line.show(done=index)
+            as_captured = operator.arguments
             if corrected:
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
@@ -85,7 +86,7 @@ def profile_operators(
                     )
                 same_sizes = (told.dtype, told.sizes) == (dtype, correction.sizes)
                 if same_sizes and told.strides != correction.strides and index not in lowered.updates:
-                    is_new = layouts.learn(operator.target, operator.arguments, correction.result, correction.strides)
+                    is_new = layouts.learn(operator.target, as_captured, correction.result, correction.strides)
                     call = f"{operator.target} ({operator.where.source})"
                     lowered.misled[call] = lowered.misled.get(call, False) or is_new
                 device = CPU if correction.on_cpu else told.device
