@@ -241,6 +241,23 @@ def steps_with_a_closure(w, x):
 # -- gradients that are not the model's --------------------------------------------------------------------------------
 
 
+@cases.add("none", said="has hooks")
+def hooks_its_input(w, x):
+    x = x.clone().requires_grad_()
+    x.register_hook(lambda gradient: 3 * gradient)
+    (gradient,) = torch.autograd.grad(w.model(x).sum(), x)
+    return w.train((w.model(x.detach()) * gradient.sum()).pow(2).mean())
+
+
+@cases.add("none", said="function is an argument")
+def hooks_its_input_in_mid_step(w, x):
+    x = x.clone().requires_grad_()
+    out = w.model(x).sum()
+    x.register_hook(lambda gradient: 3 * gradient)
+    (gradient,) = torch.autograd.grad(out, x)
+    return w.train((w.model(x.detach()) * gradient.sum()).pow(2).mean())
+
+
 @cases.add("none", said="not the model's")
 def attacks_its_input(w, x):
     w.loss(x.requires_grad_()).backward()

@@ -46,6 +46,8 @@ class Operands:
         number = self._outside_numbers.get(id(leaf))
         if number is not None:
             return ("outside", number)
+        if leaf.requires_grad and (leaf._backward_hooks or leaf._post_accumulate_grad_hooks):
+            raise CaptureError(f"a tensor of shape {tuple(leaf.shape)} has hooks, which must see its gradient")
         self.outside.append(leaf)
         self._outside_numbers[id(leaf)] = len(self.outside) - 1
         return ("outside", len(self.outside) - 1, describe_tensor(leaf))
