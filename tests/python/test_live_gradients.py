@@ -258,6 +258,32 @@ def hooks_its_input_in_mid_step(w, x):
     return w.train((w.model(x.detach()) * gradient.sum()).pow(2).mean())
 
 
+@cases.add("none", said="sets whether a tensor that the step has used")
+def lets_its_input_require_a_gradient_in_mid_step(w, x):
+    loss = w.loss(x)
+    x.requires_grad_()
+    w.seen.append(x.requires_grad)
+    return w.train(loss + w.loss(x.detach())), x.requires_grad
+
+
+@cases.add("none", said="sets whether a tensor that the step has used")
+def sets_that_its_input_requires_a_gradient(w, x):
+    loss = w.train(w.loss(x))
+    again = w.loss(x)
+    x.requires_grad = True
+    w.seen.append(x.requires_grad)
+    return loss, again.detach()
+
+
+@cases.add("none", said="a leaf of its own")
+def lets_another_tensor_require_a_gradient_in_mid_step(w, x):
+    loss, other = w.loss(x), torch.ones(3)
+    other.requires_grad = True
+    w.seen.append(other.requires_grad)
+    w.seen.append(torch.ones(3).requires_grad_().requires_grad)
+    return w.train(loss)
+
+
 @cases.add("none", said="not the model's")
 def attacks_its_input(w, x):
     w.loss(x.requires_grad_()).backward()

@@ -243,6 +243,10 @@ class Program:
         """Whether a tensor is a parameter of the model."""
         return bool(self._operands.own.tensors.get(id(tensor), ("",))[0] == "parameter")
 
+    def has_used(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor that is not the model's is an operand of what has been deferred."""
+        return self._operands.number_of(tensor) is not None
+
     def is_pending(self, tensor: Any) -> bool:
         """Whether what has been deferred may decide what is in the tensor."""
         if type(tensor) is StandIn:

@@ -165,14 +165,20 @@ class LiveCall(TorchFunctionMode):
             return iter(args[0].unbind(0))
         if func in _ASKS_VALUES:
             return self._ask_value(func, args, kwargs)
-        if name == "__set__" and func.__self__.__name__ == "requires_grad" and self._is_own(args[0]):
+        if name == "requires_grad_" or (name == "__set__" and func.__self__.__name__ == "requires_grad"):
+            if type(args[0]) is StandIn:
+                return self._call(_T.requires_grad_, args, kwargs)
+            self._before_it_is_used_otherwise(args[0])
             return func(*args, **kwargs)
         if name == "__set__" and func.__self__.__name__ == "data":
             self._depart_for("live Python gives a tensor new memory (`.data = ...`)")
             return func(*args, **kwargs)
-        if name == "requires_grad_" and self._is_own(args[0]):
-            return func(*args, **kwargs)
         return self._call(func, args, kwargs)
+
+    def _before_it_is_used_otherwise(self, tensor: torch.Tensor) -> None:
+        """What has been deferred has used a tensor that is not the model's as it is now."""
+        if self._program is not None and self._program.has_used(tensor):
+            self._depart_for("live Python sets whether a tensor that the step has used requires a gradient")
 
     def _confirm_layout(self, tensor: StandIn) -> None:
         """Live Python looks at strides, which PyTorch may predict wrongly."""

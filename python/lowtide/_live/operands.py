@@ -52,6 +52,10 @@ class Operands:
         self._outside_numbers[id(leaf)] = len(self.outside) - 1
         return ("outside", len(self.outside) - 1, describe_tensor(leaf))
 
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Of a tensor from outside that is an operand."""
+        return self._outside_numbers.get(id(tensor))
+
     def mark(self) -> tuple[int, int]:
         """Where to go back to."""
         return len(self.outside), len(self.numbers)
