@@ -235,6 +235,9 @@ def move_gradients_out(leaves: Sequence[torch.Tensor]) -> None:
 def is_in(tensor: torch.Tensor, tier: SlowTier) -> bool:
     """Whether the tensor's memory is in this tier."""
 
+def any_has_hooked_node(leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether the node that adds to the gradient of one of them has hooks."""
+
 def is_away(tensor: torch.Tensor) -> bool:
     """Whether the tensor's memory is in a tier."""
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -87,6 +88,17 @@ void move_gradients_out(const std::vector<at::Tensor>& leaves) {
     const at::Tensor& gradient = leaf.grad();
     if (is_lent(gradient) && is_only_in_one_place(gradient) && !was_shown_as_array(gradient)) move_out(gradient);
   }
+}
+
+// The node that adds to its gradient has hooks, of which no attribute of the leaf tells.
+bool has_hooked_node(const at::Tensor& leaf) {
+  if (!leaf.requires_grad() || !leaf.is_leaf()) return false;
+  const auto adds = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  return adds && !(adds->pre_hooks().empty() && adds->post_hooks().empty());
+}
+
+bool any_has_hooked_node(const std::vector<at::Tensor>& leaves) {
+  return std::any_of(leaves.begin(), leaves.end(), has_hooked_node);
 }
 
 BufferKind read_kind(const std::string& kind) {
@@ -271,6 +283,7 @@ PYBIND11_MODULE(_torch, module) {
   module.def("storage_uses", &storage_uses, py::arg("tensor"));
   module.def("count_tensors", &count_tensors, py::arg("tensors"), py::arg("objects"));
   module.def("move_gradients_out", &move_gradients_out, py::arg("leaves"));
+  module.def("any_has_hooked_node", &any_has_hooked_node, py::arg("leaves"));
   module.def("is_away", &is_away, py::arg("tensor"));
   module.def(
       "is_in", [](const at::Tensor& tensor, const std::shared_ptr<SlowTier>& tier) { return is_in(tensor, *tier); },

@@ -249,6 +249,34 @@ def hooks_its_input(w, x):
     return w.train((w.model(x.detach()) * gradient.sum()).pow(2).mean())
 
 
+def hook_additions(w: World) -> None:
+    """Each gradient is doubled before it is added."""
+    w.own.nodes = [p.view_as(p).grad_fn.next_functions[0][0] for p in w.model.parameters()]
+    for node in w.own.nodes:
+        node.register_prehook(lambda gradients: tuple(2 * gradient for gradient in gradients))
+
+
+@cases.add("none", said="has hooks on the node", setup=hook_additions)
+def hooks_additions_to_gradients(w, x):
+    return w.train(w.loss(x))
+
+
+@cases.add("some")
+def hooks_additions_to_gradients_later(w, x):
+    loss = w.train(w.loss(x))
+    if w.calls == 3:
+        hook_additions(w)
+    return loss
+
+
+@cases.add("none", said="has hooks, which")
+def hooks_additions_to_the_gradient_of_its_input(w, x):
+    x.requires_grad_()
+    node = x.view_as(x).grad_fn.next_functions[0][0]
+    node.register_prehook(lambda gradients: tuple(2 * gradient for gradient in gradients))
+    return w.train(w.loss(x))
+
+
 @cases.add("none", said="function is an argument")
 def hooks_its_input_in_mid_step(w, x):
     x = x.clone().requires_grad_()

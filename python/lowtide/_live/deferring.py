@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from .. import _torch
 from .._base.engine_switches import changed_since, read_operator_switches
 from .._base.sources import user_line
 from .._base.structure import flatten, flatten_call
@@ -60,6 +61,8 @@ class Program:
         own = step.own
         self._parameters, self._buffers = own.parameters, own.buffers
         self._operands = Operands(own)
+        if _torch.any_has_hooked_node([*self._parameters.values()]):
+            raise CaptureError("a parameter has hooks on the node that adds to its gradient, which must see it")
         self._needs = [parameter.requires_grad for parameter in self._parameters.values()]
         self.draws = DeferredDraws()
         self._switches = read_operator_switches()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .. import _torch
 from .._guards.guards import describe_tensor, plain_key
 from ..errors import CaptureError
 from .numbers import kind_of
@@ -46,7 +47,7 @@ class Operands:
         number = self._outside_numbers.get(id(leaf))
         if number is not None:
             return ("outside", number)
-        if leaf.requires_grad and (leaf._backward_hooks or leaf._post_accumulate_grad_hooks):
+        if leaf.requires_grad and _has_hooks(leaf):
             raise CaptureError(f"a tensor of shape {tuple(leaf.shape)} has hooks, which must see its gradient")
         self.outside.append(leaf)
         self._outside_numbers[id(leaf)] = len(self.outside) - 1
@@ -94,3 +95,7 @@ class Operands:
         if kind in ("parameter", "buffer"):
             return self.own.parameters[value] if kind == "parameter" else self.own.buffers[value]
         return value
+
+
+def _has_hooks(tensor: torch.Tensor) -> bool:
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks or _torch.any_has_hooked_node([tensor]))
