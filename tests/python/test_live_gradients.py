@@ -1,5 +1,7 @@
 """Gradients and graphs in live steps: who makes them, who reads them, and what must see real tensors."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -312,11 +314,64 @@ def lets_another_tensor_require_a_gradient_in_mid_step(w, x):
     return w.train(loss)
 
 
-@cases.add("none", said="not the model's")
+@cases.add()
 def attacks_its_input(w, x):
     w.loss(x.requires_grad_()).backward()
     worse = (x + 0.1 * x.grad.sign()).detach()
     return worse, w.train(w.loss(worse))
+
+
+@cases.add()
+def follows_the_slope_of_its_output(w, x):
+    """As networks that solve differential equations do."""
+    x = x.clone().requires_grad_()
+    out = w.model(x)
+    (slope,) = torch.autograd.grad(out, x, torch.ones_like(out), create_graph=True)
+    (bend,) = torch.autograd.grad(slope, x, torch.ones_like(slope), create_graph=True)
+    loss = w.train((out.mean(1) + slope[:, 0] - bend[:, 1]).pow(2).mean())
+    return loss, x.grad
+
+
+@cases.add()
+def reads_and_clears_the_gradient_of_its_input(w, x):
+    x.requires_grad_()
+    w.optimizer.zero_grad()
+    w.loss(x).backward()
+    first = x.grad.clone()
+    x.grad.zero_()
+    w.loss(2 * x).backward()
+    w.optimizer.step()
+    w.seen.append(copy.deepcopy(x).grad)
+    return first, x.grad
+
+
+@cases.add("some")
+def adds_to_the_gradient_of_an_input_that_it_keeps(w, x):
+    if not w.seen:
+        w.seen.append(x.clone().requires_grad_())
+    return w.train(w.loss(w.seen[0]))
+
+
+@cases.add("none", said="sets the gradient of a tensor that is not the model's")
+def drops_the_gradient_of_its_input(w, x):
+    x.requires_grad_()
+    w.optimizer.zero_grad()
+    w.loss(x).backward()
+    gradient, x.grad = x.grad, None
+    w.optimizer.step()
+    return gradient
+
+
+@cases.add()
+def fails_behind_the_gradient_of_its_input(w, x):
+    x.requires_grad_()
+    loss = w.loss(x)
+    loss.backward()
+    if w.calls == 3:
+        raise ValueError
+    w.optimizer.step()
+    w.optimizer.zero_grad()
+    return loss.detach()
 
 
 def with_a_head(w: World) -> None:
@@ -324,12 +379,12 @@ def with_a_head(w: World) -> None:
     w.own.optimizer = torch.optim.Adam(w.beside[0].parameters(), 0.01)
 
 
-@cases.add("none", said="not the model's", setup=with_a_head)
+@cases.add("some", setup=with_a_head)
 def leaves_gradients_in_another_model(w, x):
     return w.train(w.beside[0](w.model(x)).pow(2).mean())
 
 
-@cases.add("none", said="not the model's", setup=with_a_head)
+@cases.add("none", said="steps before a backward pass", setup=with_a_head)
 def trains_another_model_beside(w, x):
     made = w.model(x)
     w.own.optimizer.zero_grad()

@@ -156,9 +156,9 @@ class LiveCapture(Capture):
         """Whether no backward pass is open for it."""
         return tensor.grad_fn is None or tensor.grad_fn in self.consumed
 
-    def gives_gradients_outside(self) -> bool:
-        """Whether a tensor from outside has got a gradient, which nobody would put there when the program runs."""
-        return any(fake.grad is not None for fake in self._inputs.values())
+    def gradients_outside(self) -> dict[int, torch.Tensor]:
+        """What backward passes have given tensors from outside."""
+        return {number: fake.grad for number, fake in self._inputs.items() if fake.grad is not None}
 
     def written_since(self, position: int) -> Written:
         """What was there before and is changed by the calls from `position` on."""

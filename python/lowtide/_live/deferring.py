@@ -70,6 +70,7 @@ class Program:
         self.entries: list[Entry] = []
         self._stand_ins: dict[int, weakref.ref[StandIn]] = {}
         self.gradients: dict[str, tuple[Any, ...] | None] = {}  # where they are others than at the first call
+        self._outside: dict[int, Any] = {}  # gradients of tensors from outside
         self._states: list[tuple[Hashable, Any]] = []  # of Python at each atom: its key, and what it was
         self._rates: list[tuple[OptimizerCall, list[dict[str, Any]]]] = []  # hyper-parameters of each step
         self._recording: ProgramRecording | None = None
@@ -135,10 +136,14 @@ class Program:
 
     def _take(self, entry: Entry) -> Any:
         """Another call is deferred; gives its answer."""
+        for number in entry.outside.keys() - self._outside.keys():
+            if self._operands.outside[number].grad is not None:
+                raise DepartedError("a backward pass adds to the gradient of a tensor that is not the model's")
         if entry.draws:
             self.draws.note()
         self.entries.append(entry)
         self.gradients.update(entry.gradients)
+        self._outside.update((number, self._given(result)) for number, result in entry.outside.items())
         self._replace_buffers(entry)
         return self._answer(entry)
 
@@ -234,9 +239,12 @@ class Program:
         finally:
             put_buffers(self._step.model, self._new_buffers)
 
-    def gradient_of(self, parameter: torch.Tensor) -> Any:
-        """What `.grad` of a parameter of the model is for live Python."""
-        name = self._operands.own.tensors[id(parameter)][1]
+    def gradient_of(self, tensor: torch.Tensor) -> Any:
+        """What `.grad` of a tensor is for live Python, if it is a parameter or is given a gradient."""
+        number = self._operands.number_of(tensor)
+        if number is not None:
+            return self._outside[number]
+        name = self._operands.own.tensors[id(tensor)][1]
         if name not in self.gradients:
             return self._operands.gradients[name]
         result = self.gradients[name]
@@ -250,9 +258,13 @@ class Program:
         """Whether a tensor that is not the model's is an operand of what has been deferred."""
         return self._operands.number_of(tensor) is not None
 
+    def gives_gradient(self, tensor: Any) -> bool:
+        """Whether a tensor is not the model's, and a backward pass of the program gives it a gradient."""
+        return self._operands.number_of(tensor) in self._outside
+
     def is_pending(self, tensor: Any) -> bool:
-        """Whether what has been deferred may decide what is in the tensor."""
-        if type(tensor) is StandIn:
+        """Whether what has been deferred may decide what is in the tensor, or in its gradient."""
+        if type(tensor) is StandIn or self.gives_gradient(tensor):
             return True
         if tensor.layout is not torch.strided:
             return False
@@ -301,7 +313,7 @@ class Program:
             )  # fmt: skip
             for entry in _by_region(followed):
                 put_python_back(entry)
-                anew = replace(entry, results=[], gradients={}, buffers={}, writes=Written())
+                anew = replace(entry, results=[], gradients={}, outside={}, buffers={}, writes=Written())
                 if entry.peek is None:
                     recording.record(anew)
                 else:
@@ -383,7 +395,7 @@ class Program:
 
     def _refuse_values_behind_lasting_effects(self) -> None:
         for before in self.entries:
-            if before.gradients or before.writes.lasts or before.buffers or before.updates:
+            if before.gradients or before.outside or before.writes.lasts or before.buffers or before.updates:
                 raise DepartedError("a value is asked for between two backward passes")
 
     def _value_at_pause(self) -> torch.Tensor | None:
@@ -455,6 +467,8 @@ class Program:
         for name, result in self.gradients.items():
             if result is not None and result[1] in given and result[0] == "variable":
                 self._parameters[name].grad = given[result[1]]  # the same memory, and the tensor that Python holds
+        for number, gradient in self._outside.items():
+            self._operands.outside[number].grad = gradient
         put_buffers(self._step.model, self._new_buffers)
         return True
 
@@ -660,6 +674,9 @@ class Program:
         for name, gradient in entry.gradients.items():
             if gradient is not None and gradient[0] == "variable":
                 variables[gradient[1]] = self._parameters[name].grad
+        for number, gradient in entry.outside.items():
+            if gradient[0] == "variable":
+                variables[gradient[1]] = self._operands.outside[number].grad
         for name, buffer in entry.buffers.items():
             variables[buffer[1]] = self._step.model.get_buffer(name)
 

@@ -153,8 +153,8 @@ class LiveCall(TorchFunctionMode):
         if name == "__set__" and self._program is None and func.__self__.__name__ == "grad" and args[1] is None:
             return func(*args, **kwargs)
         if name == "__set__" and func.__self__.__name__ == "grad" and self._is_foreign(args[0]):
-            if type(args[1]) is StandIn:
-                self._depart_for("live Python gives a tensor that is not the model's a gradient")
+            if type(args[1]) is StandIn or (self._program is not None and self._program.gives_gradient(args[0])):
+                self._depart_for("live Python sets the gradient of a tensor that is not the model's")
             return func(*args, **kwargs)
         if name == "detach" and self._is_foreign(args[0]) and not args[0].is_leaf:
             return func(*args, **kwargs)  # a view, of a result that has been computed
@@ -308,7 +308,7 @@ class LiveCall(TorchFunctionMode):
         one = args[0]
         program = self._program
         if type(one) is not StandIn:
-            if name == "grad" and program is not None and program.is_parameter(one):
+            if name == "grad" and program is not None and (program.is_parameter(one) or program.gives_gradient(one)):
                 return program.gradient_of(one)
             if program is None or name in _FACTS or name in ("requires_grad", "is_leaf", "grad_fn"):
                 return func(*args)

@@ -54,6 +54,7 @@ class Entry:
     results: list[tuple[Any, ...]] = field(default_factory=list)  # as operands are, variables with their form
     result_structure: Structure | None = None
     gradients: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)  # what `.grad` is from here on
+    outside: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # the same of tensors from outside
     buffers: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of the model, that it replaces
     updates: bool = False  # parameters
     writes: Written = field(default_factory=Written)

@@ -66,6 +66,7 @@ class ProgramRecording:
         self._fakes: dict[int, torch.Tensor] = {}
         self._fake_numbers: dict[int, int] = {}
         self._gradients: dict[str, Any] = dict(operands.gradients)
+        self._outside: dict[int, torch.Tensor] = {}  # gradients of tensors from outside
         self._checkpoints: list[_Span] = []  # that have begun
 
     def record(self, entry: Entry) -> None:
@@ -84,8 +85,6 @@ class ProgramRecording:
                 out = capture.mark_step(self._step.optimizers.index(entry.call.optimizer), *args, **kwargs)
             else:
                 out = capture.call(entry.call, args, kwargs, atom=sees_python(entry.call))
-        if capture.gives_gradients_outside():
-            raise CaptureError("a backward pass reaches a tensor that is not the model's and requires a gradient")
         if is_atom(entry.call) and not _same_tree((args, kwargs), entry.asked.structure, given):
             raise CaptureError(f"{name_of(entry.asked.function)} changes a list, dict or object that it is called with")
         leaves, entry.result_structure = ([out], _ONE_LEAF) if type(out) is Sealed else flatten(out)
@@ -104,6 +103,10 @@ class ProgramRecording:
             if gradient is not self._gradients[name]:
                 self._gradients[name] = gradient
                 entry.gradients[name] = None if gradient is None else self._result(gradient)
+        for number, gradient in capture.gradients_outside().items():
+            if gradient is not self._outside.get(number):
+                self._outside[number] = gradient
+                entry.outside[number] = self._result(gradient)
 
     def mark_pause(self, entry: Entry) -> None:
         """Live Python asks for a value here."""
@@ -138,6 +141,7 @@ class ProgramRecording:
         self._checkpoints.clear()
         self._fake_numbers.clear()
         self._gradients.clear()
+        self._outside.clear()
 
     def _with_numbers(self, tape: Tape) -> Tape:
         if not lift(tape.recording, [kind_of(number) or float for number in self._operands.numbers], self._again):
