@@ -345,6 +345,52 @@ def reads_and_clears_the_gradient_of_its_input(w, x):
     return first, x.grad
 
 
+def with_sums(w: World) -> None:
+    w.own.sum = torch.zeros(())
+
+
+@cases.add("none", said="still needs its backward pass")
+def leaves_a_graph_in_a_tensor_that_was_there(w, x):
+    loss = w.train(w.loss(x))
+    total = torch.zeros(())
+    w.seen[:] = [total]
+    total += w.loss(x)
+    return loss
+
+
+@cases.add("none", said="still needs its backward pass")
+def leaves_a_graph_in_a_tensor_before_it_steps(w, x):
+    total = torch.zeros(())
+    w.optimizer.zero_grad()
+    loss = w.loss(x)
+    loss.backward()
+    total += w.loss(2 * x)
+    w.seen[:] = [total]
+    w.optimizer.step()
+    return loss.detach()
+
+
+@cases.add(setup=with_sums)
+def sums_up_in_a_tensor_of_its_own(w, x):
+    w.optimizer.zero_grad()
+    with torch.no_grad():
+        w.own.sum += w.loss(x)
+    total = torch.zeros(())
+    total += w.loss(x)
+    total.backward()
+    w.optimizer.step()
+    return w.own.sum.clone()
+
+
+@cases.add("none", said="sets whether a tensor that the step has used")
+def detaches_its_input_in_place(w, x):
+    loss = w.train(w.loss(x.requires_grad_()))
+    again = w.loss(x)
+    x.detach_()
+    w.seen.append(x.requires_grad)
+    return loss, again.detach()
+
+
 @cases.add("some")
 def adds_to_the_gradient_of_an_input_that_it_keeps(w, x):
     if not w.seen:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
+from .. import _torch
 from .._base.own_thread import on_this_thread
 from ..errors import CaptureError
 
@@ -32,6 +34,13 @@ def refuse_model(model: nn.Module) -> None:
             raise CaptureError(f"{name} has no shape yet: call the model once before its steps are planned")
         if tensor.device.type == "meta":
             raise CaptureError(f"{name} is on the meta device and has no content: load the weights first")
+
+
+def refuse_hooked_additions(model: nn.Module, parameters: Iterable[torch.Tensor]) -> None:
+    """Raises `CaptureError` if a node that adds to a parameter's gradient has hooks; says whose, if that is known."""
+    if _torch.any_has_hooked_node([*parameters]):
+        refuse_model(model)
+        raise CaptureError("a parameter has hooks on the node that adds to its gradient, which must see it")
 
 
 @contextmanager

@@ -156,6 +156,25 @@ class LiveCapture(Capture):
         """Whether no backward pass is open for it."""
         return tensor.grad_fn is None or tensor.grad_fn in self.consumed
 
+    def unspent_outside(self) -> frozenset[int]:
+        """Tensors from outside that belong to a graph since they were written, for which a backward pass is open.
+
+        None is where the graph goes on into one that is spent, as that of a sum of losses: it would raise.
+        """
+        written = {number: fake.grad_fn for number, fake in self._inputs.items() if fake.grad_fn is not None}
+        return frozenset(number for number, node in written.items() if not self._leads_into_spent(node))
+
+    def _leads_into_spent(self, node: Any) -> bool:
+        nodes, seen = [node], {node}
+        while nodes:
+            node = nodes.pop()
+            following = {one for one, _ in node.next_functions} - {None}
+            if following and node in self.consumed:  # a leaf's own node is there for all graphs
+                return True
+            nodes += following - seen
+            seen |= following
+        return False
+
     def gradients_outside(self) -> dict[int, torch.Tensor]:
         """What backward passes have given tensors from outside."""
         return {number: fake.grad for number, fake in self._inputs.items() if fake.grad is not None}

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from .. import _torch
 from .._base.engine_switches import changed_since, read_operator_switches
 from .._base.sources import user_line
 from .._base.structure import flatten, flatten_call
 from .._capture.autocast_casts import autocast_enabled, refuse_autocast_by_hand, region_around
 from .._capture.leftovers import Leftovers
 from .._capture.recorder import refuse_collective
+from .._capture.refused_modules import refuse_hooked_additions
 from .._capture.tape import CachesFilled
 from .._guards.guards import read_optimizers
 from .._guards.report import show_argument
@@ -61,8 +61,7 @@ class Program:
         own = step.own
         self._parameters, self._buffers = own.parameters, own.buffers
         self._operands = Operands(own)
-        if _torch.any_has_hooked_node([*self._parameters.values()]):
-            raise CaptureError("a parameter has hooks on the node that adds to its gradient, which must see it")
+        refuse_hooked_additions(step.model, self._parameters.values())
         self._needs = [parameter.requires_grad for parameter in self._parameters.values()]
         self.draws = DeferredDraws()
         self._switches = read_operator_switches()
@@ -453,8 +452,9 @@ class Program:
         `root` is the frame that live Python was called from, if it is still running.
         """
         self._refuse_other_engine()
-        needed = self._needed(root)
-        if not self._unspent().isdisjoint(needed):
+        dead = _dead_tensors(root)
+        needed = self._needed(dead)
+        if not self._unspent().isdisjoint(needed) or self._leaves_graphs_outside(dead):
             return False
         values = self._run(needed)
         self.entries = []  # whatever fails from here on, they are not made again
@@ -559,6 +559,12 @@ class Program:
         """Variables whose graph is not gone through yet."""
         return next((entry.unspent for entry in reversed(self.entries) if entry.peek is None), frozenset())
 
+    def _leaves_graphs_outside(self, dead: dict[int, int]) -> bool:
+        """Whether somebody holds a tensor that was there before, and has such a graph now."""
+        numbers = next((entry.unspent_outside for entry in reversed(self.entries) if entry.peek is None), frozenset())
+        tensors = [self._operands.outside[number] for number in numbers]
+        return any(sys.getrefcount(one) - 4 > dead.get(id(one), 0) for one in tensors)
+
     def _complete_log(self) -> Log | None:
         count = len(self.entries)
         for log in [*([self._log] if self._log else []), *self._logs()]:
@@ -587,16 +593,8 @@ class Program:
         calls = [name_of(entry.asked.function) for entry in self.entries]
         return self._step.make(tape, self._sharing, [listed("tensors", tensors), listed("calls", calls)])
 
-    def _needed(self, root: FrameType | None) -> tuple[int, ...]:
+    def _needed(self, dead: dict[int, int]) -> tuple[int, ...]:
         """The variables that live Python can get at, but for those in locals that it does not read again."""
-        dead: dict[int, int] = {}
-        frame = sys._getframe(1) if root is not None else None
-        while frame is not None and frame is not root:
-            for value in dead_values(frame):
-                if type(value) is StandIn:
-                    dead[id(value)] = dead.get(id(value), 0) + 1
-            frame = frame.f_back
-        value = None
         needed = []
         for number, reference in self._stand_ins.items():
             one = reference()
@@ -688,6 +686,18 @@ def _tell_schedulers(optimizer: Any) -> None:
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, torch.optim.Optimizer):
         _tell_schedulers(inner)
+
+
+def _dead_tensors(root: FrameType | None) -> dict[int, int]:
+    """By tensor, how many locals of frames that `root` has called have it, and do not read it again."""
+    dead: dict[int, int] = {}
+    frame = sys._getframe(1) if root is not None else None
+    while frame is not None and frame is not root:
+        for value in dead_values(frame):
+            if isinstance(value, torch.Tensor):
+                dead[id(value)] = dead.get(id(value), 0) + 1
+        frame = frame.f_back
+    return dead
 
 
 def _by_region(entries: Sequence[Entry]) -> Iterator[Entry]:

@@ -165,6 +165,9 @@ class LiveCall(TorchFunctionMode):
             return iter(args[0].unbind(0))
         if func in _ASKS_VALUES:
             return self._ask_value(func, args, kwargs)
+        if name == "detach_" and self._is_foreign(args[0]):
+            self._before_it_is_used_otherwise(args[0])
+            return func(*args, **kwargs)
         if name == "requires_grad_" or (name == "__set__" and func.__self__.__name__ == "requires_grad"):
             if type(args[0]) is StandIn:
                 return self._call(_T.requires_grad_, args, kwargs)

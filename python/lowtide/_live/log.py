@@ -60,6 +60,7 @@ class Entry:
     writes: Written = field(default_factory=Written)
     draws: bool = False  # random numbers
     unspent: frozenset[int] = frozenset()  # variables whose graph is not gone through yet
+    unspent_outside: frozenset[int] = frozenset()  # tensors from outside, which it has written, with such a graph
     peek: CapturedStep | None = None  # Python asks for a value here: what computes it; the call itself makes nothing
     source: str = ""
 

@@ -98,6 +98,7 @@ class ProgramRecording:
         entry.writes = capture.written_since(position)
         entry.draws = capture.random.drawn
         entry.unspent = frozenset(n for n, fake in self._fakes.items() if not capture.is_spent(fake))
+        entry.unspent_outside = capture.unspent_outside()
         for name, parameter in self._operands.own.parameters.items():
             gradient = parameter.grad
             if gradient is not self._gradients[name]:
