@@ -331,11 +331,16 @@ def optimizer_that_was_not_passed() -> Case:
     return one
 
 
-@case(planned=False)
+@case(planned=True)
 def gradient_for_an_outside_tensor() -> Case:
     model = nn.Linear(8, 8)
     extra = torch.ones(8, requires_grad=True)
-    one = train(model, lambda x: (model(x) * extra).square().sum())
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        extra.grad = None
+        return (model(x) * extra).square().sum()
+
+    one = train(model, loss)
     one.watched = [extra]
     return one
 

@@ -51,6 +51,7 @@ def profile_operators(
     signatures: list[str] = []
     profiles: list[OpProfile] = []
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
+    laid_out: dict[int, tuple[Ref, Ref]] = {}  # the same with the dtype of the capture, as the next one will have it
     scratch = Scratch(number, make_room)
     random_state = read_random_states()
     line = ProgressLine("profiling", len(lowered.operators))
@@ -60,6 +61,7 @@ def profile_operators(
             line.show(done=index)
             as_captured = operator.arguments
             if corrected:
+                as_captured = _correct(as_captured, laid_out)
                 operator.arguments = _correct(operator.arguments, corrected)
                 operator.results = _correct(operator.results, corrected)
             signature = signature_of(operator.target, operator.arguments, operator.results, operator.grad_mode)
@@ -94,6 +96,7 @@ def profile_operators(
                 if correction.on_cpu:
                     lowered.lies_on_cpu(told.buffer)
                 corrected[told.buffer] = (told, real)
+                laid_out[told.buffer] = (told, real._replace(dtype=told.dtype, device=told.device))
                 operator.results[correction.result] = real
             signatures.append(signature)
             profiles.append(profile)
