@@ -108,9 +108,8 @@ std::int64_t Arena::usable_bytes() const {
 
 std::int64_t Arena::leased_bytes() const {
   const std::lock_guard lock(needs_mutex_);
-  return std::accumulate(leases_.begin(), leases_.end(), std::int64_t{0}, [](std::int64_t sum, const auto& lease) {
-    return sum + lease.second - lease.first;
-  });
+  return std::accumulate(leases_.begin(), leases_.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& lease) { return sum + lease.second - lease.first; });
 }
 
 Lease::Lease(Arena& arena, std::int64_t bytes) {
