@@ -157,9 +157,9 @@ class LiveCapture(Capture):
         return tensor.grad_fn is None or tensor.grad_fn in self.consumed
 
     def unspent_outside(self) -> frozenset[int]:
-        """Tensors from outside that belong to a graph since they were written, for which a backward pass is open.
+        """Tensors from outside that were written, and have a graph since then that a backward pass can go through.
 
-        None is where the graph goes on into one that is spent, as that of a sum of losses: it would raise.
+        It cannot where the graph leads into one that is spent, as that of a sum of losses does: eager raises there.
         """
         written = {number: fake.grad_fn for number, fake in self._inputs.items() if fake.grad_fn is not None}
         return frozenset(number for number, node in written.items() if not self._leads_into_spent(node))

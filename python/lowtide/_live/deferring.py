@@ -454,7 +454,7 @@ class Program:
         self._refuse_other_engine()
         dead = _dead_tensors(root)
         needed = self._needed(dead)
-        if not self._unspent().isdisjoint(needed) or self._leaves_graphs_outside(dead):
+        if self._leaves_graphs(needed, dead):
             return False
         values = self._run(needed)
         self.entries = []  # whatever fails from here on, they are not made again
@@ -555,15 +555,16 @@ class Program:
         """Whether its step is deferred."""
         return any(call.optimizer is optimizer for call, _ in self._rates)
 
-    def _unspent(self) -> frozenset[int]:
-        """Variables whose graph is not gone through yet."""
-        return next((entry.unspent for entry in reversed(self.entries) if entry.peek is None), frozenset())
-
-    def _leaves_graphs_outside(self, dead: dict[int, int]) -> bool:
-        """Whether somebody holds a tensor that was there before, and has such a graph now."""
-        numbers = next((entry.unspent_outside for entry in reversed(self.entries) if entry.peek is None), frozenset())
-        tensors = [self._operands.outside[number] for number in numbers]
-        return any(sys.getrefcount(one) - 4 > dead.get(id(one), 0) for one in tensors)
+    def _leaves_graphs(self, needed: tuple[int, ...], dead: dict[int, int]) -> bool:
+        """Whether live Python can get at a tensor whose graph is not gone through yet."""
+        last = next((entry for entry in reversed(self.entries) if entry.peek is None), None)
+        if last is None:
+            return False
+        for number in last.unspent_outside:
+            one = self._operands.outside[number]
+            if sys.getrefcount(one) - 3 > dead.get(id(one), 0):  # `one`, the argument, and the operand
+                return True
+        return not last.unspent.isdisjoint(needed)
 
     def _complete_log(self) -> Log | None:
         count = len(self.entries)

@@ -39,7 +39,7 @@ class Lending:
         _all.add(self)
 
     def lend(self, leaves: Iterable[torch.Tensor]) -> None:
-        """Their gradients are in the arena now. Nobody else has to keep a leaf because of that, or to let go of it."""
+        """Their gradients are in the arena now. A leaf that nobody else holds is let go of."""
         known = set(map(id, self._leaves))
         self._leaves += [leaf for leaf in leaves if id(leaf) not in known]
 
@@ -48,7 +48,7 @@ class Lending:
         self.allowed = False
 
     def is_held(self) -> bool:
-        """Whether somebody holds gradients now; where nobody does it has lent nothing."""
+        """Whether somebody holds gradients now. If nobody does, it lends nothing, and lets go of the leaves."""
         are_held = self._are_held()
         if are_held is not None and are_held():
             return True
@@ -69,7 +69,7 @@ class Lending:
     def move_out(self) -> None:
         """Gives what it has lent ordinary memory, where only its leaves hold it."""
         _torch.move_gradients_out(self._leaves)
-        self.is_held()  # or has lent nothing any more
+        self.is_held()  # lets go of the leaves if all were moved
 
     def explain(self, error: InfeasibleError) -> None:
         """Says so where a budget that was kept before is not kept any more because of that."""
