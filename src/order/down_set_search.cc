@@ -64,6 +64,7 @@ class DownSetSearch {
   Progress at_;
   Key key_ = 0;
   std::unordered_set<Key, KeyHash> failed_;
+  std::vector<Task> open_;  // of a climb: what could run next
   std::uint64_t paid_ = 0;
   bool out_of_work_ = false;
 };
@@ -73,14 +74,11 @@ bool DownSetSearch::fall() {
   bool any = false;
   for (bool again = true; again;) {
     again = false;
-    for (auto place = at_.ready().begin(); place != at_.ready().end();) {
-      const Task task = at_.task_at(*place);
-      const Task here = *place;
-      ++place;
+    for (const Task place : at_.ready()) {  // those that become ready behind it too
+      const Task task = at_.task_at(place);
       if (at_.change(task) > 0 || !fits(task)) continue;
       run(task);
       any = again = true;
-      place = at_.ready().upper_bound(here);
     }
   }
   return any;
@@ -90,21 +88,21 @@ bool DownSetSearch::fall() {
 bool DownSetSearch::climb(Task first) {
   const std::int64_t start = at_.held();
   const std::size_t num_run = at_.num_run();
-  std::vector<Task> open = {first};
+  open_.assign(1, first);
   std::optional<Task> last_up;
   for (std::size_t length = 0; length < kLongestClimb; ++length) {
-    auto best = open.end();
-    for (auto task = open.begin(); task != open.end(); ++task) {
+    auto best = open_.end();
+    for (auto task = open_.begin(); task != open_.end(); ++task) {
       if (!fits(*task) || (last_up && !behind(*task, *last_up))) continue;
       const auto rank = [&](Task t) { return std::pair(at_.change(t), at_.place_of(t)); };
-      if (best == open.end() || rank(*task) < rank(*best)) best = task;
+      if (best == open_.end() || rank(*task) < rank(*best)) best = task;
     }
-    if (best == open.end()) break;
+    if (best == open_.end()) break;
     const Task task = *best;
-    open.erase(best);
+    open_.erase(best);
     if (at_.change(task) > 0) last_up = task;
     run(task);
-    open.insert(open.end(), at_.made_ready().begin(), at_.made_ready().end());
+    open_.insert(open_.end(), at_.made_ready().begin(), at_.made_ready().end());
     if (at_.held() <= start) return true;
   }
   undo_to(num_run);
@@ -114,8 +112,8 @@ bool DownSetSearch::climb(Task first) {
 void DownSetSearch::move_without_choice() {
   while (pay()) {
     if (fall()) continue;
-    const std::vector<Task> places(at_.ready().begin(), at_.ready().end());
-    const bool climbed = std::ranges::any_of(places, [&](Task place) {
+    // Nothing has changed where a climb fails, so that going on through what is ready is going through what was.
+    const bool climbed = std::ranges::any_of(at_.ready(), [&](Task place) {
       const Task task = at_.task_at(place);
       return fits(task) && pay() && climb(task);
     });

@@ -1,5 +1,6 @@
 #include "order/greedy.h"
 
+#include <set>
 #include <tuple>
 
 namespace lowtide {

@@ -12,7 +12,8 @@ Progress::Progress(const Tasks& tasks, Direction direction)
       sum_left_(tasks.size.size()),
       open_(tasks.size.size()),
       opens_(tasks.count()),
-      closes_(tasks.count()) {
+      closes_(tasks.count()),
+      ready_(tasks.count()) {
   for (Held buffer = 0; buffer < tasks.size.size(); ++buffer) {
     const std::span<const Task> users = tasks.users[buffer];
     const bool kept = tasks.kept[buffer];

@@ -6,9 +6,9 @@
 // the graph.
 #pragma once
 
-#include <set>
 #include <vector>
 
+#include "base/ordered_bits.h"
 #include "lowtide/order.h"
 #include "order/tasks.h"
 
@@ -34,7 +34,7 @@ class Progress {
   std::int64_t change(Task task) const { return opens_[task] - closes_[task]; }
 
   // What can run next, the first in program order first; backwards the last.
-  const std::set<Task>& ready() const { return ready_; }
+  const OrderedBits& ready() const { return ready_; }
   Task task_at(Task place) const {
     return direction_ == Direction::forwards ? place : static_cast<Task>(tasks_.count()) - 1 - place;
   }
@@ -63,7 +63,7 @@ class Progress {
   std::vector<std::uint8_t> open_;          // by buffer: somebody has touched it
   std::vector<std::int64_t> opens_;
   std::vector<std::int64_t> closes_;
-  std::set<Task> ready_;  // by place_of
+  OrderedBits ready_;  // by place_of
   std::vector<Task> run_;
   std::vector<Task> affected_;
   std::vector<Task> made_ready_;
