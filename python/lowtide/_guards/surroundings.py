@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import types
 import weakref
 from collections import deque
@@ -270,11 +271,11 @@ class Surroundings:
     # -- capture -------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Puts back whatever changes inside; CaptureError if it is more than a cache of the function's own.
+    def kept(self) -> Iterator[list[Effect]]:
+        """Puts back whatever changes inside; CaptureError if it is more than attributes that nothing goes on from.
 
-        Parameters and buffers of the model are put back but may change: the tape knows of them. An exception from
-        inside passes.
+        Those are told when it closes, for whoever repeats the tape. Parameters and buffers of the model are put back
+        but may change: the tape knows of them. An exception from inside passes.
         """
         self.read()
         if self._walk.iterators:
@@ -291,11 +292,13 @@ class Surroundings:
         walk = Walk(self._model, self._optimizers, set(self._names), everything=True)
         walk.start(self._function)
         before = [place.content() for place in walk.places]
+        effects: list[Effect] = []
         try:
-            yield
+            yield effects
         except BaseException:
             restore(walk.places, before)
             raise
+        effects += attributes_set(walk, before)
         refused = restore(walk.places, before)
         if refused:
             raise CaptureError(
@@ -326,6 +329,36 @@ def restore(all_places: Sequence[Place], before: Sequence[Content]) -> list[str]
     for place, old, _ in changed:
         place.restore(old)
     return [name for place, old, new in changed for name in _refused(place, old, new)]
+
+
+class Effect:
+    """An attribute that is set."""
+
+    def __init__(self, table: dict[str, Any], name: str, value: Any, *, is_new: bool) -> None:
+        self._table = table
+        self._name = name
+        self._value = value
+        self._is_made = is_new and _deep_key(value) is not None
+
+    def happen(self) -> None:
+        """Sets it; a container that is made there is another one each time."""
+        self._table[self._name] = copy.deepcopy(self._value) if self._is_made else self._value
+
+
+def attributes_set(walk: Walk, before: Sequence[Content]) -> Iterator[Effect]:
+    """Attributes that are new or were None, and hold nothing that a step could go on from."""
+    for place, old in zip(walk.places, before, strict=True):
+        if not isinstance(place, places.Mapping) or place.owner is None or place.owned:
+            continue
+        new = place.content()
+        if place.same(old, new):
+            continue
+        was = dict(old)
+        for key, value in new:
+            if was.get(key) is None and value is not None and not is_state(value):
+                yield Effect(place.target, key, value, is_new=id(value) not in walk.containers)
+            elif key not in was and value is None:
+                yield Effect(place.target, key, None, is_new=False)
 
 
 def _refused(place: Place, old: Content, new: Content) -> Iterator[str]:

@@ -31,9 +31,11 @@ from .._capture.tape import (
     in_own_context,
     other_optimizers_refused,
 )
+from .._guards.surroundings import Effect
 from .._step.binding import RunsEager, owner_of
 from ..errors import CaptureError
 from .log import Written
+from .said import Sayings
 from .wrapped import Wrapped
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class LiveCapture(Capture):
         self._begun: list[Any] = []  # checkpoints, as PyTorch's own generators
         self._following: dict[str, Any] = {}
         self._pauses: list[PauseMark] = []
+        self.effects: list[Effect] = []  # of the last call
+        self.sayings = Sayings()
         if region_around() and any_kept(step.surroundings.tensors):
             raise RunsEager("an autocast region that keeps casts of weights from before the call")
         torch.clear_autocast_cache()
@@ -101,6 +105,10 @@ class LiveCapture(Capture):
             self.given[id(fake)] = number
         return self._inputs[number]
 
+    def begin_call(self) -> None:
+        """What the last call has done in Python is known."""
+        self.effects, self.sayings.said = [], []
+
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any, *, atom: bool) -> Any:
         """One call on fake tensors. Raises `CaptureError` where it cannot be planned, or fails for any other reason."""
         self.random = self.recorder.random = RandomWatch()
@@ -117,6 +125,7 @@ class LiveCapture(Capture):
                     torch.compiler.set_stance("force_eager"),
                     self._wishes_noted(),
                     failures_unlogged(),
+                    self.sayings,
                     Wrapped(*[(torch_checkpoint, name, lambda _, by=by: by) for name, by in self._following.items()]),
                     self.fake_mode,
                     self.recorder,
@@ -145,7 +154,7 @@ class LiveCapture(Capture):
 
     @contextmanager
     def _python_kept(self) -> Iterator[None]:
-        with self.surroundings.kept():  # which puts real buffers back
+        with self.surroundings.kept() as self.effects:  # which puts real buffers back
             put_buffers(self.model, self.new_buffers)
             yield
             for name, buffer in self.model.named_buffers():

@@ -15,7 +15,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from .._base.engine_switches import changed_since, read_operator_switches
 from .._base.sources import user_line
-from .._base.structure import flatten, flatten_call
+from .._base.structure import flatten, flatten_call, instances_in
 from .._capture.autocast_casts import autocast_enabled, refuse_autocast_by_hand, region_around
 from .._capture.leftovers import Leftovers
 from .._capture.recorder import refuse_collective
@@ -40,6 +40,7 @@ from .paused import PausedRun
 from .random_state import DeferredDraws
 from .rates import RatesPutBack, hyper_parameters
 from .recording import ProgramRecording
+from .said import Sayings
 from .stand_in import Form, StandIn, become
 from .streams import OwnStream
 from .wording import difference, listed
@@ -135,6 +136,8 @@ class Program:
 
     def _take(self, entry: Entry) -> Any:
         """Another call is deferred; gives its answer."""
+        for say in entry.said:
+            say()
         for number in entry.outside.keys() - self._outside.keys():
             if self._operands.outside[number].grad is not None:
                 raise DepartedError("a backward pass adds to the gradient of a tensor that is not the model's")
@@ -144,6 +147,8 @@ class Program:
         self.gradients.update(entry.gradients)
         self._outside.update((number, self._given(result)) for number, result in entry.outside.items())
         self._replace_buffers(entry)
+        for effect in entry.effects:
+            effect.happen()
         return self._answer(entry)
 
     def _ask(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Asked, list[Any]]:
@@ -271,6 +276,8 @@ class Program:
         changed = [*self._buffers.values(), *(gradient for gradient in gradients if gradient is not None)]
         if any(entry.updates or entry.writes.lasts for entry in self.entries):
             changed += self._parameters.values()
+        for call, _ in self._rates:
+            changed += [one for table in call.optimizer.state.values() for one in instances_in(table, torch.Tensor)]
         for entry in self.entries:
             changed += [self._operands.outside[number] for number in entry.writes.outside]
         storage = tensor.untyped_storage()._cdata
@@ -312,9 +319,10 @@ class Program:
             )  # fmt: skip
             for entry in _by_region(followed):
                 put_python_back(entry)
-                anew = replace(entry, results=[], gradients={}, outside={}, buffers={}, writes=Written())
+                anew = replace(entry, results=[], gradients={}, outside={}, buffers={}, effects=[], writes=Written())
                 if entry.peek is None:
                     recording.record(anew)
+                    anew.said = entry.said  # as it was called by live Python
                 else:
                     recording.mark_pause(anew)
                 if not anew.gives_as(entry):
@@ -560,6 +568,8 @@ class Program:
         last = next((entry for entry in reversed(self.entries) if entry.peek is None), None)
         if last is None:
             return False
+        if any(_has_graph(result) for result in self.gradients.values()):
+            return True  # `backward(create_graph=True)`
         for number in last.unspent_outside:
             one = self._operands.outside[number]
             if sys.getrefcount(one) - 3 > dead.get(id(one), 0):  # `one`, the argument, and the operand
@@ -630,7 +640,8 @@ class Program:
     def _materialise(self) -> None:
         variables: dict[int, Any] = {}
         rates = iter(self._rates)
-        with self._requires_grad_as_it_was(), self._python_as_it_was() as put_python_back:
+        # What the calls say has been said when they were deferred.
+        with self._requires_grad_as_it_was(), self._python_as_it_was() as put_python_back, Sayings():
             try:
                 for entry in _by_region(self.entries):
                     if entry.peek is not None:
@@ -709,3 +720,7 @@ def _by_region(entries: Sequence[Entry]) -> Iterator[Entry]:
             last = entry.region
             torch.clear_autocast_cache()
         yield entry
+
+
+def _has_graph(gradient: tuple[Any, ...] | None) -> bool:
+    return gradient is not None and gradient[0] == "variable" and gradient[2].requires_grad

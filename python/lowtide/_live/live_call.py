@@ -25,9 +25,10 @@ from ..errors import CaptureError
 from .atoms import Atoms, OptimizerCall, is_atom, is_checkpoint, is_step, sees_python
 from .deferring import UNKNOWN, Program
 from .log import DepartedError
+from .own_rules import result_is_used
 from .random_state import reads_noticed
 from .stand_in import StandIn, StandInUsedError, operators_deferred
-from .watched_state import WatchedState
+from .watched_state import WatchedGroups, WatchedState
 from .wrapped import Wrapped
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class LiveCall(TorchFunctionMode):
         self._busy = 0
         self._eager = ""  # why nothing is deferred any more in this call
         self._is_due = False  # all optimizers have stepped: only zero_grad() and work on results are deferred still
-        self._states: list[tuple[torch.optim.Optimizer, Any]] = []  # of optimizers whose step is deferred
+        self._shown: list[tuple[Any, str, Any]] = []  # of optimizers whose step is deferred: their own state and groups
         self._region = 0  # the number of the autocast region that live Python is in; 0: none, or one around the call
         self._regions = 0  # so many have begun; one whose casts are cleared begins again
         self._own = self._step.own.tensors
@@ -114,12 +115,12 @@ class LiveCall(TorchFunctionMode):
                 try:
                     with self, signals_held.users_code():
                         result = function(*args, **kwargs)
-                except Exception:
-                    self._end_early()
-                    raise
-                except BaseException:  # Ctrl-C: what was deferred has not happened
-                    with self._at_work():
-                        self._drop()
+                except BaseException as error:
+                    if isinstance(error, KeyboardInterrupt) or signals_held.raised(error):
+                        with self._at_work():
+                            self._drop()  # what was deferred has not happened
+                    else:  # any other, such as that of sys.exit() or of a cancelled task
+                        self._end_early()
                     raise
                 self._end()
         finally:
@@ -208,15 +209,16 @@ class LiveCall(TorchFunctionMode):
 
     def _operator(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that is called by itself, with stand-ins."""
-        if self._busy:
-            raise StandInUsedError(f"{function} needs a tensor that the planned step has not computed yet")
+        if self._busy or self._program is None:
+            raise StandInUsedError(f"{function} needs a tensor that the planned step has not computed")
         with self._off_the_stack():
             return self._call(function, args, kwargs)
 
     def _off_the_stack(self) -> Any:
         """While open, this mode is not asked. One that the user has put on top of it stays."""
-        top = torch._C._get_function_stack_at(torch._C._len_torch_function_stack() - 1)
-        return _pop_mode_temporarily() if top is self else nullcontext()
+        depth = torch._C._len_torch_function_stack()
+        is_top = depth > 0 and torch._C._get_function_stack_at(depth - 1) is self
+        return _pop_mode_temporarily() if is_top else nullcontext()
 
     def _is_own(self, tensor: Any) -> bool:
         return id(tensor) in self._own
@@ -253,6 +255,8 @@ class LiveCall(TorchFunctionMode):
             try:
                 if is_atom(function):
                     self._refuse_surroundings()
+                if is_step(function) and function.optimizer in self._step.own_rules:
+                    self._refuse_use_of(function.optimizer)
                 if is_step(function) and self._program is not None and self._program.has_stepped(function.optimizer):
                     self._launch()
                 if self._program is None:
@@ -264,7 +268,9 @@ class LiveCall(TorchFunctionMode):
                 answer = self._program.call(function, args, kwargs, self._region)
                 deferred = True
                 self._is_due = self._is_due or (is_step(function) and self._launches_now())
-                if self._is_due and region_around():
+                if is_step(function) and self._step.own_rules.is_made_at_once(function) and not self._launch():
+                    raise DepartedError(f"{type(function.optimizer).__name__}.step() comes before a backward pass")
+                if self._program is not None and self._is_due and region_around():
                     self._launch()  # casts that the region keeps are made before its next call
                 signals_held.look()
             except BaseException as error:
@@ -300,6 +306,12 @@ class LiveCall(TorchFunctionMode):
         if around and not (in_checkpoint and around == SAVED_TENSOR_HOOKS):
             raise CaptureError(f"{around} must see the model itself at work")
 
+    @staticmethod
+    def _refuse_use_of(optimizer: torch.optim.Optimizer) -> None:
+        if result_is_used(sys._getframe()):
+            name = type(optimizer).__name__
+            raise CaptureError(f"the step uses what {name}.step() returns, which is known only after the step")
+
     def _at_once(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls inside are nobody's business."""
         if is_atom(function) or type(function) is OptimizerCall:
@@ -333,7 +345,7 @@ class LiveCall(TorchFunctionMode):
 
     def _ask_value(self, func: Any, args: Any, kwargs: Any) -> Any:
         program = self._program
-        if program is not None and any(program.is_pending(leaf) for leaf in instances_in((args, kwargs), torch.Tensor)):
+        if program is not None and self._is_any_pending(program, args, kwargs):
             with self._at_work():
                 try:
                     if self._launch():
@@ -346,6 +358,10 @@ class LiveCall(TorchFunctionMode):
                 else:
                     return func(value, *args[1:])
         return func(*args, **kwargs)
+
+    def _is_any_pending(self, program: Program, args: Any, kwargs: Any) -> bool:
+        with self._at_work():
+            return any(program.is_pending(leaf) for leaf in instances_in((args, kwargs), torch.Tensor))
 
     @staticmethod
     def _is_peek(func: Any, args: Any, kwargs: Any) -> bool:
@@ -362,9 +378,9 @@ class LiveCall(TorchFunctionMode):
         self._busy += 1
         if self._busy == 1:
             self._atoms.put(in_place=False)
-            for optimizer, own in self._states:
-                optimizer.state = own
-            self._states.clear()
+            for optimizer, name, own in self._shown:
+                setattr(optimizer, name, own)
+            self._shown.clear()
             self._set_hooks(put_in=False)
 
     def take_up(self) -> None:
@@ -373,10 +389,15 @@ class LiveCall(TorchFunctionMode):
             self._set_hooks(put_in=True)
             for optimizer in self._step.optimizers:
                 if self._program is not None and self._program.has_stepped(optimizer):
-                    self._states.append((optimizer, optimizer.state))
-                    optimizer.state = WatchedState(optimizer, self._before_state_is_used)
+                    self._watch(optimizer, "state", WatchedState)
+                    if optimizer in self._step.own_rules:
+                        self._watch(optimizer, "param_groups", WatchedGroups)
             self._atoms.put(in_place=True)
         self._busy -= 1
+
+    def _watch(self, optimizer: torch.optim.Optimizer, name: str, by: Callable[..., Any]) -> None:
+        self._shown.append((optimizer, name, getattr(optimizer, name)))
+        setattr(optimizer, name, by(optimizer, self._before_state_is_used))
 
     def _set_hooks(self, *, put_in: bool) -> None:
         """Steps of optimizers that `compile` was not given: they come between programs, and run as they are."""
@@ -409,7 +430,7 @@ class LiveCall(TorchFunctionMode):
 
     def _before_state_is_used(self) -> None:
         if not self._busy and not self._launch_if_possible():
-            self._depart_for("live Python looks at the state of an optimizer before a backward pass")
+            self._depart_for("live Python looks at the state or the groups of an optimizer before a backward pass")
 
     def _launch_if_possible(self) -> bool:
         """Whether nothing is deferred any more."""

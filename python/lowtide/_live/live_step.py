@@ -21,6 +21,7 @@ from .audits import Audits
 from .live_call import LiveCall
 from .log import DepartedError, Log
 from .own import Own
+from .own_rules import OwnRules
 
 MOST_LOGS = 32  # those that were used longest ago go
 
@@ -46,6 +47,7 @@ class LiveStep:
         for optimizer in optimizers:
             _refuse_fixed_state(optimizer)
         self.filled = filled
+        self.own_rules = OwnRules(self.optimizers)
         self.surroundings = Surroundings(_nothing_of(function), model, self.optimizers)
         self._make = make
         self._run = run
@@ -101,6 +103,7 @@ class LiveStep:
         """Raises `DepartedError` if most programs so far had to be recorded: the next would be no better."""
         if not self._fallback.not_kept and self.recordings >= 8 and self.recordings * 4 > self.programs:
             raise DepartedError(reason)
+        self.own_rules = OwnRules(self.optimizers)  # somebody may have replaced a method
         self.recordings += 1
         self.recorded_for = reason
 

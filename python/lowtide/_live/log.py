@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.structure import Structure
 from .._capture.sealed import Sealed
 from .._guards.guards import plain_key
+from .._guards.surroundings import Effect
 
 if TYPE_CHECKING:
     from .._step.captured_step import CapturedStep
@@ -56,6 +57,8 @@ class Entry:
     gradients: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)  # what `.grad` is from here on
     outside: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # the same of tensors from outside
     buffers: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # of the model, that it replaces
+    effects: list[Effect] = field(default_factory=list)  # attributes that modules have set
+    said: list[Callable[[], Any]] = field(default_factory=list)  # printed, warned and logged
     updates: bool = False  # parameters
     writes: Written = field(default_factory=Written)
     draws: bool = False  # random numbers

@@ -79,6 +79,7 @@ class ProgramRecording:
         replaced = dict(capture.new_buffers)
         with under_modes(entry.asked.modes), self._own_buffers():
             out: Any = None
+            capture.begin_call()
             if is_checkpoint(entry.call):
                 self._mark_checkpoint(entry.call)
             elif is_step(entry.call):
@@ -92,6 +93,7 @@ class ProgramRecording:
             for leaf in instances_in(leaves, FakeTensor):
                 leaf.constant = None  # what PyTorch makes of constants and a mark
         entry.results = [self._result(leaf) for leaf in leaves]
+        entry.effects, entry.said = capture.effects, capture.sayings.said
         entry.updates = len(capture.updates) > updates
         new = {name: buffer for name, buffer in capture.new_buffers.items() if buffer is not replaced.get(name)}
         entry.buffers = {name: self._result(buffer) for name, buffer in new.items()}

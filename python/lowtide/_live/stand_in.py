@@ -65,6 +65,13 @@ class StandIn(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        """Of one that the step has not kept, because no code read it again, what is known is shown."""
+        if getattr(_here, "defer", None) is None:
+            form = f"shape={self.form.shape}, dtype={self.form.dtype}"
+            return f"tensor(..., {form}, not kept by the planned step: no code reads it again)"
+        return str(torch.Tensor.__repr__(self))  # type: ignore[no-untyped-call]
+
     def as_subclass(self, cls: Any) -> Any:
         """PyTorch's own does not ask function modes."""
         if getattr(_here, "before", None) is not None:

@@ -1,4 +1,4 @@
-"""The state of an optimizer whose step is deferred: whoever looks at it has the step made first."""
+"""What an optimizer whose step is deferred shows to live Python: whoever looks at it has the step made first."""
 
 from __future__ import annotations
 
@@ -18,18 +18,37 @@ class WatchedState(defaultdict[Any, Any]):
         self._before_use = before_use
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
-    def use(self: WatchedState, *args: Any, **kwargs: Any) -> Any:
-        self._before_use()
-        return getattr(self._optimizer.state, name)(*args, **kwargs)
+class WatchedGroups(list[Any]):
+    """The same for `optimizer.param_groups`, in which rules that are not PyTorch's own may count."""
 
-    use.__name__ = name
-    return use
+    def __init__(self, optimizer: torch.optim.Optimizer, before_use: Callable[[], None]) -> None:
+        super().__init__()
+        self._optimizer = optimizer
+        self._before_use = before_use
 
 
-_USES = (
+def _forward(cls: type, attribute: str, names: str) -> None:
+    def forwarded(name: str) -> Callable[..., Any]:
+        def use(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self._before_use()
+            return getattr(getattr(self._optimizer, attribute), name)(*args, **kwargs)
+
+        use.__name__ = name
+        return use
+
+    for name in names.split():
+        setattr(cls, name, forwarded(name))
+
+
+_forward(
+    WatchedState,
+    "state",
     "__contains__ __delitem__ __eq__ __getitem__ __iter__ __len__ __ne__ __or__ __reduce__ __repr__ __reversed__ "
-    "__setitem__ clear copy get items keys pop popitem setdefault update values"
+    "__setitem__ clear copy get items keys pop popitem setdefault update values",
 )
-for _name in _USES.split():
-    setattr(WatchedState, _name, _forwarded(_name))
+_forward(
+    WatchedGroups,
+    "param_groups",
+    "__add__ __contains__ __delitem__ __eq__ __getitem__ __iadd__ __iter__ __len__ __mul__ __ne__ __reduce__ __repr__ "
+    "__reversed__ __setitem__ append clear copy count extend index insert pop remove reverse sort",
+)
