@@ -19,8 +19,12 @@ try:
 except (ImportError, OSError, AssertionError, RuntimeError):
     collect_ignore_glob = ["test_*.py"]
 else:
+    from covering import cover
     from leased_bytes import nothing_is_left_in_the_arena  # noqa: F401
     from short_searches import shorten
+
+    def pytest_collection_modifyitems(items):
+        cover(items)
 
 
 @pytest.fixture(params=[0, 1, 2, 7], ids=["at_once", "late", "late_oldest_first", "late_shuffled"])

@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of programs that tests start: s
 import pytest
 import torch
 
+from covering import cover
 from leased_bytes import nothing_is_left_in_the_arena  # noqa: F401
 from lowtide._live import audits
 from short_searches import shorten
@@ -19,6 +20,10 @@ _AUDITED = {"test_edge_cases", "test_random_effects", "test_ten_steps"}  # modul
 
 # A run that was started in the background ignores Ctrl-C, and so would the programs that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    cover(items)
 
 
 @pytest.fixture(autouse=True)
