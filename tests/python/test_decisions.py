@@ -19,6 +19,7 @@ from lowtide._base import decisions
 from lowtide._base.cache_directory import CacheDirectory
 from lowtide._base.decisions import TOPICS, decided, detail, is_wanted
 from lowtide._compile.plan_cache import PlanCache
+from lowtide._store.directory import DirectoryStore
 from test_report import training_graph
 
 
@@ -84,7 +85,7 @@ def test_regions_of_torch_compile_are_told_of(tmp_path: Path, monkeypatch: pytes
 
 def test_plans_on_disk_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOWTIDE_TRACE", str(tmp_path / "trace"))
-    plans = PlanCache(CacheDirectory(tmp_path / "plans"))
+    plans = PlanCache(DirectoryStore(CacheDirectory(tmp_path / "plans")))
     for _ in range(2):
         plans.get_or_plan(training_graph(8), 0.9, None)
     found = [(line["topic"], line["decision"]) for line in told(tmp_path / "trace")]

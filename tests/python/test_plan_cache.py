@@ -1,7 +1,7 @@
-"""Plans on disk: found again, and planned anew where a file holds something else than planning would give."""
+"""Plans in a store: found again, and planned anew where it holds something else than planning would give."""
 
 import json
-import shutil
+import resource
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ import lowtide
 from lowtide._base.cache_directory import CacheDirectory
 from lowtide._compile import plan_cache
 from lowtide._compile.plan_cache import PlanCache
+from lowtide._store.directory import DirectoryStore
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +42,51 @@ def needed(plan):
     return plan.resident_bytes + plan.arena_bytes
 
 
-def file_of(directory, cache, graph, *budgets):
-    """The file of the plan within these budgets, which is made."""
-    before = set(directory.iterdir())
-    cache.get_or_plan(graph, *budgets)
-    (made,) = set(directory.iterdir()) - before
-    return made
+class Plans(PlanCache):
+    """Plans in a directory, and what lies there."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.store = DirectoryStore(CacheDirectory(directory))
+        super().__init__(self.store)
+
+    def key_of(self, graph, *budgets):
+        """The key of the plan within these budgets, which is made."""
+        before = set(self.directory.iterdir())
+        self.get_or_plan(graph, *budgets)
+        (made,) = set(self.directory.iterdir()) - before
+        return made.stem
 
 
-def test_a_plan_is_made_once(tmp_path, graph, planned):
-    plans = [PlanCache(CacheDirectory(tmp_path)).get_or_plan(graph, 0.9, None) for _ in range(2)]
+def packed(plan):
+    content = plan_cache._packed(plan)
+    assert content is not None
+    return content
+
+
+def text_of(plan, folder):
+    plan.save(folder / "plain.json")
+    return (folder / "plain.json").read_text()
+
+
+@pytest.fixture
+def plans(tmp_path):
+    return Plans(tmp_path / "plans")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    (tmp_path / "plans").mkdir(mode=0o700)
+
+
+def test_a_plan_is_made_once(plans, graph, planned):
+    made, found = plans.get_or_plan(graph, 0.9, None), Plans(plans.directory).get_or_plan(graph, 0.9, None)
     assert len(planned) == 1
-    assert plans[0].offsets() == plans[1].offsets()
+    assert made.offsets() == found.offsets()
 
 
 @pytest.mark.parametrize("kind", ["bytes", "share", "time", "time alone"])
-def test_a_plan_that_does_not_keep_the_budgets_is_made_anew(tmp_path, graph, planned, kind):
+def test_a_plan_that_does_not_keep_the_budgets_is_made_anew(plans, graph, planned, kind):
     free = lowtide.plan(graph)
     eager = graph.resident_bytes + graph.program_peak_bytes
     least = (graph.resident_bytes + free.arena_bytes * 3 // 5) / eager
@@ -66,15 +96,14 @@ def test_a_plan_that_does_not_keep_the_budgets_is_made_anew(tmp_path, graph, pla
         "time": ((int(least * eager), 10 * free.time_ns), (needed(free), free.time_ns)),
         "time alone": ((None, 10 * free.time_ns), (None, free.time_ns)),
     }[kind]
-    cache = PlanCache(CacheDirectory(tmp_path))
-    files = [file_of(tmp_path, cache, graph, *budgets) for budgets in (large, small)]
-    honest = lowtide.Plan.load(files[1])
-    shutil.copy(*files)  # a plan that verify accepts
-    found = cache.get_or_plan(graph, *small)
+    keys = [plans.key_of(graph, *budgets) for budgets in (large, small)]
+    honest = plans.get_or_plan(graph, *small)
+    plans.store.put(keys[1], plans.store.get(keys[0]))  # a plan that verify accepts
+    found = plans.get_or_plan(graph, *small)
     assert len(planned) == 3
     assert (found.order, found.offsets()) == (honest.order, honest.offsets())
-    cache.get_or_plan(graph, *small)
-    assert len(planned) == 3, "and the file is right again"
+    plans.get_or_plan(graph, *small)
+    assert len(planned) == 3, "and the entry is right again"
 
 
 def permuted(stored):
@@ -95,25 +124,98 @@ def far_away(stored):
 
 
 @pytest.mark.parametrize("change", [permuted, far_away])
-def test_a_plan_of_another_form_is_made_anew(tmp_path, graph, planned, change):
-    cache = PlanCache(CacheDirectory(tmp_path))
+def test_a_plan_of_another_form_is_made_anew(plans, graph, planned, change, tmp_path):
     budgets = (None, 2 * lowtide.plan(graph).time_ns)
-    file = file_of(tmp_path, cache, graph, *budgets)
-    honest = cache.get_or_plan(graph, *budgets)
-    honest.save(tmp_path / "plain.json")
-    stored = json.loads((tmp_path / "plain.json").read_text())
+    key = plans.key_of(graph, *budgets)
+    honest = plans.get_or_plan(graph, *budgets)
+    stored = json.loads(text_of(honest, tmp_path))
     change(stored)
-    file.write_text(json.dumps(stored))
-    lowtide.verify(graph, lowtide.Plan.load(file))
-    found = cache.get_or_plan(graph, *budgets)
+    (tmp_path / "changed.json").write_text(json.dumps(stored))
+    lowtide.verify(graph, lowtide.Plan.load(tmp_path / "changed.json"))
+    plans.store.put(key, (tmp_path / "changed.json").read_bytes())
+    found = plans.get_or_plan(graph, *budgets)
     assert len(planned) == 2
     assert found.offsets() == honest.offsets()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\x28\xb5\x2f\xfd", b"\xff" * 100, b"[" * 100_000])
-def test_a_damaged_file_is_made_anew(tmp_path, graph, planned, content):
-    cache = PlanCache(CacheDirectory(tmp_path))
-    file = file_of(tmp_path, cache, graph, 0.9, None)
-    file.write_bytes(content)
-    cache.get_or_plan(graph, 0.9, None)
+def test_a_plan_with_a_tier_is_made_anew(plans, graph, planned):
+    """Verify accepts one, and a step that has no tier cannot run it."""
+    key = plans.key_of(graph, 0.9, None)
+    away = lowtide.plan(graph, memory_budget=0.9, link="1TB/s")
+    assert any(away.block_tiers())
+    lowtide.verify(graph, away)
+    plans.store.put(key, packed(away))
+    assert not any(plans.get_or_plan(graph, 0.9, None).block_tiers())
     assert len(planned) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x28\xb5\x2f\xfd", b"\xff" * 100, b"[" * 100_000])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_damaged_entry_is_made_anew(plans, graph, planned, content, whole):
+    key = plans.key_of(graph, 0.9, None)
+    if whole:
+        plans.store.put(key, content)
+    else:
+        (plans.directory / f"{key}.entry").write_bytes(content)
+    plans.get_or_plan(graph, 0.9, None)
+    assert len(planned) == 2
+    plans.get_or_plan(graph, 0.9, None)
+    assert len(planned) == 2, "and the entry is right again"
+
+
+def test_what_is_wrong_is_dropped(plans, graph, monkeypatch):
+    key = plans.key_of(graph, 0.6, None)
+    too_large = packed(lowtide.plan(graph))
+    monkeypatch.setattr(plan_cache, "_packed", lambda plan: None)
+    for content in (b"nonsense", too_large):
+        plans.store.put(key, content)
+        plans.get_or_plan(graph, 0.6, None)
+        assert plans.store.get(key) is None
+
+
+def test_what_decompresses_to_too_much_is_made_anew(plans, graph, planned):
+    """A frame of 16 GiB in half a megabyte: no more is read than a small multiple of the file's size."""
+    key = plans.key_of(graph, 0.9, None)
+    plans.store.put(key, bomb(16 * 2**30))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    plans.get_or_plan(graph, 0.9, None)
+    assert len(planned) == 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 2**10, "KiB"
+
+
+def bomb(size):
+    """A frame of zstd whose blocks say only how often a byte is repeated."""
+    blocks = size // 2**17
+    header = b"\x28\xb5\x2f\xfd" + bytes([0b11100000]) + size.to_bytes(8, "little")
+    most = 2**17  # bytes of a block
+    block = ((most << 3) | 0b010).to_bytes(3, "little") + b" "
+    last = ((most << 3) | 0b011).to_bytes(3, "little") + b" "
+    return header + block * (blocks - 1) + last
+
+
+KEYS = [
+    (0.9, None, 64, "exact"),
+    (0.8, None, 64, "exact"),
+    (10**9, None, 64, "exact"),
+    (0.9, 10**9, 64, "exact"),
+    (0.9, None, 128, "exact"),
+    (0.9, None, 64, "any"),
+]
+
+
+def test_all_that_decides_a_plan_is_in_its_key(plans, graph, monkeypatch):
+    """The times of operators and the alignment are what a device is to a plan."""
+    slower = slowed(graph, plans.directory.parent)
+    made = {plans.key_of(graph, *options) for options in KEYS} | {plans.key_of(slower, *KEYS[0])}
+    monkeypatch.setattr(plan_cache, "__version__", "another")
+    made.add(plans.key_of(graph, *KEYS[0]))
+    assert len(made) == len(KEYS) + 2
+
+
+def slowed(graph, folder):
+    """The same graph, one of whose operators takes a nanosecond more."""
+    graph.save(folder / "graph.json")
+    stored = json.loads((folder / "graph.json").read_text())
+    stored["ops"][0]["time_ns"] = stored["ops"][0].get("time_ns", 0) + 1
+    (folder / "graph.json").write_text(json.dumps(stored))
+    return lowtide.Graph.load(folder / "graph.json")

@@ -39,8 +39,9 @@ HELD_SCRIPT = SCRIPT.replace(
     from lowtide._base.interrupts import signals_held
     from lowtide._base.cache_directory import CacheDirectory
     from lowtide._compile.plan_cache import PlanCache
+    from lowtide._store.directory import DirectoryStore
     with signals_held:
-        PlanCache(CacheDirectory(Path(sys.argv[2]))).get_or_plan(graph, 0.3, None)""",
+        PlanCache(DirectoryStore(CacheDirectory(Path(sys.argv[2])))).get_or_plan(graph, 0.3, None)""",
 )
 assert HELD_SCRIPT != SCRIPT
 

@@ -11,7 +11,6 @@ from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from .. import _core, _torch
-from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.decisions import decided
 from .._base.engine_switches import read_switches
 from .._base.interrupts import signals_held
@@ -22,6 +21,7 @@ from .._lower.profiles import ProfileCache
 from .._replay import active as active_replay
 from .._step.fallback import Fallback, is_for_the_caller, reason_of
 from .._step.memory_guard import chosen_guard
+from .._store.chosen import chosen_store
 from ..errors import InfeasibleError
 from .halves import Halves
 from .recording import Joint, layout_of
@@ -42,7 +42,7 @@ class Region:
         budgets = ["memory_budget"] if together.options.memory_budget is not None else []
         self._fallback = Fallback(name, together.options.on_unsupported, budgets)
         self._cache = ProfileCache()
-        self._plans = PlanCache(CacheDirectory(default_directory()).below("plans"))
+        self._plans = PlanCache(chosen_store())
         self._guard = chosen_guard()
         self._sizes: dict[Hashable, SizedRegion | str] = {}  # by form of inputs; why there is none
         self.joint: Joint | None = None

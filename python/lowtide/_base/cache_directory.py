@@ -13,10 +13,14 @@ import logging
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = 0
+_UNFINISHED = "unfinished-"
+_LONGEST_WRITE = 3600.0  # seconds; what is unfinished for longer is left by a process that has ended
 
 _log = logging.getLogger("lowtide")
 _told: set[tuple[str, str]] = set()  # directories and reasons that have been logged
@@ -34,6 +38,15 @@ def default_directory() -> Path | None:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lowtide"
     except RuntimeError:
         return None
+
+
+class CachedFile(NamedTuple):
+    """A file of a cache, as it was found."""
+
+    name: str
+    bytes: int
+    used_ns: int  # when it was written or touched last
+    state: tuple[int, ...]
 
 
 class CacheDirectory:
@@ -62,9 +75,44 @@ class CacheDirectory:
         path = self.to_read(name, most_bytes=2**63)
         with contextlib.suppress(OSError):
             if path is not None:
-                found = path.stat()
-                return found.st_ino, found.st_mtime_ns, found.st_size
+                return _state(path.stat())
         return None
+
+    def files(self) -> list[CachedFile]:
+        """What has been written here and is finished."""
+        found: list[CachedFile] = []
+        with contextlib.suppress(OSError):
+            if self._path is not None and self._is_trusted():
+                for entry in os.scandir(self._path):
+                    with contextlib.suppress(OSError):  # one that is gone by now
+                        if entry.is_file(follow_symlinks=False) and not entry.name.startswith(_UNFINISHED):
+                            status = entry.stat(follow_symlinks=False)
+                            file = CachedFile(entry.name, status.st_size, status.st_mtime_ns, _state(status))
+                            found.append(file)
+        return found
+
+    def touch(self, name: str) -> None:
+        """Notes that the file is used now."""
+        with contextlib.suppress(OSError):
+            if self._path is not None and self._is_trusted():
+                os.utime(self._path / name, follow_symlinks=False)
+
+    def remove(self, name: str, state: tuple[int, ...] | None = None) -> None:
+        """Removes a file; with `state` only if it is still as it was then."""
+        with contextlib.suppress(OSError):
+            if self._path is not None and self._is_trusted():
+                path = self._path / name
+                if state is None or _state(path.lstat()) == state:
+                    path.unlink()
+
+    def remove_unfinished(self) -> None:
+        """Removes what processes have left that were killed while they wrote."""
+        with contextlib.suppress(OSError):
+            if self._path is not None and self._is_trusted():
+                for path in self._path.glob(f"{_UNFINISHED}*"):
+                    with contextlib.suppress(OSError):
+                        if path.lstat().st_mtime < time.time() - _LONGEST_WRITE:
+                            path.unlink()
 
     @contextlib.contextmanager
     def replacing(self, name: str) -> Iterator[Path | None]:
@@ -76,7 +124,7 @@ class CacheDirectory:
         try:
             with contextlib.suppress(OSError):
                 if self._make():
-                    handle, made = tempfile.mkstemp(prefix="unfinished-", suffix=Path(name).suffix, dir=self._path)
+                    handle, made = tempfile.mkstemp(prefix=_UNFINISHED, suffix=Path(name).suffix, dir=self._path)
                     os.close(handle)
                     unfinished = Path(made)
             with contextlib.suppress(OSError):
@@ -104,6 +152,10 @@ class CacheDirectory:
             _told.add((str(self._path), reason))
             _log.warning("lowtide: %s is not used as a cache: %s", self._path, reason)
         return not reason
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _reason_against(found: os.stat_result) -> str:

@@ -26,7 +26,6 @@ from torch.nn.parameter import is_lazy
 
 from .. import _core, _torch
 from .._base.budgets import read_latency_budget, read_memory_budget
-from .._base.cache_directory import CacheDirectory, default_directory
 from .._base.decisions import decided, log_to_stderr
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
@@ -46,6 +45,7 @@ from .._step.captured_step import CapturedStep, Variant
 from .._step.fallback import Fallback, is_for_the_caller, reason_of
 from .._step.memory_guard import OFF, chosen_guard
 from .._step.reserved import keep_reserved_below, reserved_bytes
+from .._store.chosen import chosen_store
 from ..errors import CaptureError, InfeasibleError, add_note
 from .memory_budget import SCALAR_BYTES, MemoryBudget
 from .plan_cache import PlanCache
@@ -132,7 +132,7 @@ class CompiledStep:
         self._audits = Audits(_name_of(function))
         self._filled = FilledCaches()
         self._cache = ProfileCache()
-        self._plans = PlanCache(CacheDirectory(default_directory()).below("plans"))
+        self._plans = PlanCache(chosen_store())
         self._unsupported: str | None = None
         self._current: CapturedStep | None = None
         self._tried: CapturedStep | None = None  # by the call that is being made
