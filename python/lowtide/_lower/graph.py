@@ -34,6 +34,7 @@ from .lowering import (
 from .profile_rows import OpProfile, Request
 from .profiles import ProfileCache, signature_of, take_profile
 from .scratch import Scratch
+from .shared_times import shared_times
 from .step_parts import CountedAxis
 
 
@@ -46,8 +47,12 @@ def profile_operators(
     """The signature and profile of every operator, of which each distinct one was run on scratch tensors by now.
 
     Those that the cache knows from disk are run once, to see that they do what it says; the others are timed as well.
-    Calls whose results have other strides than in the capture are in `lowered.misled` afterwards.
+    Calls whose results have other strides than in the capture are in `lowered.misled` afterwards. Where jobs have times
+    in common, the profiles have those.
     """
+    shared = shared_times(lowered.operators)
+    if shared is not None:
+        cache.expect(shared.expected())
     signatures: list[str] = []
     profiles: list[OpProfile] = []
     corrected: dict[int, tuple[Ref, Ref]] = {}  # buffer -> the window as captured, and as it really is
@@ -107,6 +112,10 @@ def profile_operators(
     decided("profile", "profiled", operators=len(profiles), run_alone=run, seconds=seconds)
     lowered.outputs = _correct(lowered.outputs, corrected)
     cache.save()
+    if shared is not None:
+        own = zip(lowered.operators, signatures, profiles, strict=True)
+        agreed = shared.agree({name: profile for op, name, profile in own if can_run_alone(op)})
+        profiles = [agreed.get(name, profile) for name, profile in zip(signatures, profiles, strict=True)]
     return signatures, profiles
 
 

@@ -136,11 +136,11 @@ class PartCache:
 
 def _environment() -> str:
     chosen = " ".join(f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ)
-    return f"1 {environment(read_switches())} on {_processor()} {chosen}"
+    return f"1 {environment(read_switches())} on {processor()} {chosen}"
 
 
 @cache
-def _processor() -> str:
+def processor() -> str:
     """Math libraries look at the very model."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -95,6 +95,13 @@ class ProfileCache:
         self._unsaved = True
         self.taken += 1
 
+    def expect(self, profiles: Mapping[str, OpProfile]) -> None:
+        """Adds what others say of calls that are not known here: as from a file, until `is_confirmed`."""
+        known = self._loaded()
+        for signature, profile in profiles.items():
+            if signature not in known and signature not in self._forgotten:
+                known[signature] = profile
+
     def confirm(self, signature: str, behaviour: Behaviour) -> None:
         """The call was seen to do this, in this process."""
         self._loaded()
