@@ -206,6 +206,12 @@ CATALOG = (
         "20 minutes; `--quick` for a trial, or name some of its tables",
     ),
     Benchmark(
+        "store_entries",
+        "what a fleet asks of the plan store: bytes and milliseconds of entries in a directory and in Redis, and jobs "
+        "that plan with jobs that find the plan",
+        "2 minutes; needs redis-server and redis-py",
+    ),
+    Benchmark(
         "zoo_held",
         "what a step of each of the papers' models holds in program order with what PyTorch's allocator for CUDA would "
         "reserve for it (simulated)",

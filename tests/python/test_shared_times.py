@@ -11,12 +11,11 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import store_job
+from bench.lib.apart import ROOT, command_of
 from lowtide._base import progress
 from lowtide._store.entry import opened, sealed
 from redis_server import RedisServer, need_redis
@@ -188,9 +187,8 @@ def test_what_does_not_hold_is_replaced(fleet, honest, tmp_path):
 
 def run_job(store: str, cache: Path, *size: int):
     environment = {**os.environ, "LOWTIDE_STORE": store, "LOWTIDE_CACHE_DIR": str(cache)}
-    environment["PYTHONPATH"] = os.pathsep.join([*sys.path, environment.get("PYTHONPATH", "")])
-    command = [sys.executable, store_job.__file__, *map(str, size)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    command = command_of("bench.store.job", *map(str, size))
+    done = subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

@@ -1,0 +1,1 @@
+"""What a fleet asks of the plan store."""
