@@ -15,7 +15,11 @@ from bench.page.results import Results
 
 TEMPLATES = Path(__file__).parent
 WHOLE = {"docs/benchmarks.md": "benchmarks.md.in", "docs/zoo.md": "zoo.md.in"}  # page, template
-PARTS = {"README.md": {"figures": "readme.md.in"}, "bench/README.md": {"benchmarks": "catalog.md.in"}}
+PARTS = {
+    "README.md": {"figures": "readme.md.in"},
+    "bench/README.md": {"benchmarks": "catalog.md.in"},
+    "docs/store.md": {"figures": "store.md.in"},
+}
 NAME = re.compile(r"\{\{(\w+)\.(\w+)\}\}")
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import redis
-from redis._parsers import _RESP2Parser  # hiredis makes room for as many items as an answer says that it has
+from redis._parsers import _RESP2Parser  # and never hiredis: the tests try hostile answers on this one
 
 from .bounded_socket import BoundedSocket, Bounds
 from .entry import opened, sealed
