@@ -44,6 +44,23 @@ def test_a_region_that_was_planned_before_is_found_on_disk(budget: float | None,
     assert not plans and region._cache.taken == 0
 
 
+def test_a_region_that_another_machine_has_planned_is_found_in_the_store(
+    plans: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LOWTIDE_STORE", str(tmp_path / "store"))
+    torch.manual_seed(0)
+    pair = Pair(Deep(), memory_budget=0.7)
+    pair.both(step(lambda: vectors(512)))
+    assert plans
+    plans.clear()
+    monkeypatch.setattr(profiles, "_seen_here", {})
+    monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / "another machine"))
+    again = Pair(Deep(), memory_budget=0.7)
+    again.both(step(lambda: vectors(512)))
+    (region,) = again.together().regions
+    assert not plans and region._cache.taken == 0
+
+
 def test_a_line_says_how_far_recording_has_come(monkeypatch: pytest.MonkeyPatch):
     shown: list[str] = []
 

@@ -149,6 +149,30 @@ def test_a_plan_with_a_tier_is_made_anew(plans, graph, planned):
     assert len(planned) == 2
 
 
+def test_a_plan_that_hands_out_too_early_is_made_anew(plans, planned, tmp_path):
+    """Verify accepts one, and a step refuses it."""
+    builder = lowtide._core.GraphBuilder()
+    given, kept = (builder.buffer(64, resident=True, initial=True, role="input", name=name) for name in ("x", "y"))
+    made = builder.buffer(64, resident=False, initial=False, role="gradient", name="g")
+    content = [builder.value(buffer, "float32", [16]) for buffer in (given, kept)]
+    builder.op("make", content[:1], [made])
+    builder.op("update", content[1:], [kept], mutating=True)
+    builder.op("lowtide.hand_out.default", [builder.value(made, "float32", [16])], [])
+    graph = builder.build()
+    key = plans.key_of(graph, 1.0, None)
+    stored = json.loads(text_of(plans.get_or_plan(graph, 1.0, None), tmp_path))
+    (last,) = (step for step in stored["steps"] if step["op"] == 2)
+    stored["steps"].remove(last)
+    stored["steps"].insert(len(stored["steps"]) - 1, last)
+    (tmp_path / "changed.json").write_text(json.dumps(stored))
+    changed = lowtide.Plan.load(tmp_path / "changed.json")
+    lowtide.verify(graph, changed)
+    assert changed.order[-1] != 2
+    plans.store.put(key, packed(changed))
+    assert plans.get_or_plan(graph, 1.0, None).order[-1] == 2
+    assert len(planned) == 2
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\x28\xb5\x2f\xfd", b"\xff" * 100, b"[" * 100_000])
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_damaged_entry_is_made_anew(plans, graph, planned, content, whole):
@@ -176,6 +200,7 @@ def test_what_is_wrong_is_dropped(plans, graph, monkeypatch):
 def test_what_decompresses_to_too_much_is_made_anew(plans, graph, planned):
     """A frame of 16 GiB in half a megabyte: no more is read than a small multiple of the file's size."""
     key = plans.key_of(graph, 0.9, None)
+    assert len(bomb(16 * 2**30)) < plan_cache._MOST_BYTES
     plans.store.put(key, bomb(16 * 2**30))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     plans.get_or_plan(graph, 0.9, None)
@@ -191,6 +216,17 @@ def bomb(size):
     block = ((most << 3) | 0b010).to_bytes(3, "little") + b" "
     last = ((most << 3) | 0b011).to_bytes(3, "little") + b" "
     return header + block * (blocks - 1) + last
+
+
+def test_what_is_larger_than_any_plan_is_not_even_read(plans, graph, planned, monkeypatch):
+    key = plans.key_of(graph, 0.9, None)
+    least = len(packed(plans.get_or_plan(graph, 0.9, None)))
+    assert least * 20 < plan_cache._MOST_BYTES
+    plans.store.put(key, bytes(2**20 + 1000 * graph.num_ops))
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_cache.tempfile, "NamedTemporaryFile", lambda: pytest.fail("it is read"))
+        plans.get_or_plan(graph, 0.9, None)
+    assert len(planned) == 2
 
 
 KEYS = [

@@ -14,7 +14,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
+import lowtide
 from bench.lib.apart import ROOT, command_of
 from lowtide._base import progress
 from lowtide._store.entry import opened, sealed
@@ -120,6 +122,22 @@ def test_on_another_processor_times_are_others(fleet, store, tmp_path, monkeypat
 def test_without_a_shared_store_no_times_are_kept(fleet, tmp_path):
     fleet.train(tmp_path / "cache")
     assert (tmp_path / "cache" / "plans").exists() and rows_of(tmp_path / "cache" / "plans") == {}
+
+
+def test_a_latency_budget_is_held_against_times_of_this_machine(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOWTIDE_STORE", str(store))
+    monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path / "cache"))
+    model = torch.nn.Linear(8, 8)
+
+    def infer(x):
+        return model(x).relu()
+
+    for options, shared in (({"latency_budget": "10s"}, False), ({"memory_budget": 1.0}, True)):
+        step = lowtide.compile(infer, model=model, on_unsupported="raise", **options)
+        with torch.no_grad():
+            step(torch.ones(4, 8))
+        step.close()
+        assert bool(rows_of(store)) is shared
 
 
 # -- hostile stores ----------------------------------------------------------------------------------------------------

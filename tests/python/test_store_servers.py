@@ -51,7 +51,10 @@ class FakeServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def close(self) -> None:
+    def __enter__(self) -> FakeServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._closing = True
         self._socket.close()
 
@@ -146,27 +149,22 @@ def lost_at(url: str) -> float:
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_server_that_is_no_good_costs_a_second_and_a_line(answer, caplog):
-    server = FakeServer(ANSWERS[answer])
-    try:
+    with FakeServer(ANSWERS[answer]) as server:
         assert lost_at(server.url) < SECONDS + SLACK
-    finally:
-        server.close()
     assert len(caplog.messages) <= 1 and (len(caplog.messages) == 1 or answer == "takes its time")
     assert all(line.isprintable() and len(line) < 400 for line in caplog.messages)
 
 
 @pytest.mark.parametrize("answer", QUIET)
 def test_a_server_with_other_content_has_nothing(answer, caplog):
-    server = FakeServer(QUIET[answer])
-    try:
+    with FakeServer(QUIET[answer]) as server:
         assert lost_at(server.url) < SECONDS + SLACK
-    finally:
-        server.close()
+    assert len(caplog.messages) <= 1
 
 
 def test_a_server_that_is_not_there_costs_no_time(caplog):
-    server = FakeServer(ANSWERS["closes at once"])
-    server.close()
+    with FakeServer(ANSWERS["closes at once"]) as server:
+        pass
     assert lost_at(server.url) < SLACK
     (line,) = caplog.messages
     assert "is not used for now" in line and "plans are kept on this machine" in line
@@ -199,14 +197,11 @@ def test_a_name_that_nobody_knows_costs_a_second(monkeypatch, caplog):
 
 def test_after_a_failure_nobody_asks_for_a_while(monkeypatch):
     asked = []
-    server = FakeServer(lambda: [asked.append(1), b"-ERR no\r\n"][1:])
-    try:
+    with FakeServer(lambda: [asked.append(1), b"-ERR no\r\n"][1:]) as server:
         store = store_at(server.url)
         for _ in range(10):
             store.get(KEY)
-        assert len(asked) == 1
-    finally:
-        server.close()
+    assert len(asked) == 1
 
 
 def test_one_that_stops_in_the_middle_of_its_work(tmp_path, caplog):
@@ -262,16 +257,13 @@ def test_plans_are_made_and_kept_here_all_the_same(answer, tmp_path, monkeypatch
     monkeypatch.setenv("LOWTIDE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(chosen, "_shared", {})
     expected = PlanCache(DirectoryStore(CacheDirectory(None))).get_or_plan(graph, 0.9, None)
-    server = FakeServer((ANSWERS | QUIET)[answer])
-    monkeypatch.setenv("LOWTIDE_STORE", server.url)
-    try:
+    with FakeServer((ANSWERS | QUIET)[answer]) as server:
+        monkeypatch.setenv("LOWTIDE_STORE", server.url)
         for _ in range(2):
             store = chosen_store()
             assert isinstance(store, LayeredStore)
             plan = PlanCache(store).get_or_plan(graph, 0.9, None)
             assert (plan.order, plan.offsets()) == (expected.order, expected.offsets())
-    finally:
-        server.close()
     assert len(list((tmp_path / "plans").iterdir())) == 1
 
 

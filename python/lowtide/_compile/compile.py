@@ -131,7 +131,7 @@ class CompiledStep:
         self._guard = chosen_guard()
         self._audits = Audits(_name_of(function))
         self._filled = FilledCaches()
-        self._cache = ProfileCache()
+        self._cache = ProfileCache(shares_times=self._latency_ns is None)  # it is held against this machine's own
         self._plans = PlanCache(chosen_store())
         self._unsupported: str | None = None
         self._current: CapturedStep | None = None

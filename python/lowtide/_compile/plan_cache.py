@@ -10,11 +10,16 @@ from pathlib import Path
 from .. import _core
 from .._base.decisions import decided
 from .._base.interrupts import signals_held
+from .._base.pause import HAND_OUT
 from .._base.progress import plan_in_sight
 from .._store.entry import key_of
 from .._store.store import Store
 from ..errors import LowtideError
 from ..versions import __version__
+
+# Of a compressed plan: many times what plans have, so that no entry takes long to read that is of no use.
+_MOST_BYTES = 2**20
+_MOST_BYTES_PER_OP = 512
 
 
 class PlanCache:
@@ -65,6 +70,9 @@ class PlanCache:
         content = self._store.get(key)
         if content is None:
             return None
+        if len(content) > _MOST_BYTES + _MOST_BYTES_PER_OP * graph.num_ops:
+            self._store.drop(key)
+            return None
         try:
             with tempfile.NamedTemporaryFile() as file:
                 file.write(content)
@@ -97,7 +105,7 @@ def _is_within(
 ) -> bool:
     """Whether a verified plan keeps the budgets and has the form of those put here.
 
-    That is: block i stands in for buffer i, and all blocks are in memory.
+    That is: block i stands in for buffer i, all blocks are in memory, and gradients are handed out at the end.
     """
     eager = graph.resident_bytes + graph.program_peak_bytes
     budget = math.floor(memory_budget * eager) if isinstance(memory_budget, float) else memory_budget
@@ -105,7 +113,14 @@ def _is_within(
     return (
         plan.block_buffers()[: len(own)] == own
         and not any(plan.block_tiers())
+        and _hands_out_last(graph, plan)
         and plan.alignment_bytes == alignment
         and plan.resident_bytes + plan.arena_bytes <= (2 * eager if budget is None else budget)
         and (latency_budget_ns is None or plan.time_ns <= latency_budget_ns)
     )
+
+
+def _hands_out_last(graph: _core.Graph, plan: _core.Plan) -> bool:
+    """Whether nothing runs after gradients are handed out, which is the last operator of a graph if it is there."""
+    last = graph.num_ops - 1
+    return last < 0 or graph.op_name(last) != str(HAND_OUT) or plan.order.index(last) == len(plan.order) - 1

@@ -50,7 +50,7 @@ def profile_operators(
     Calls whose results have other strides than in the capture are in `lowered.misled` afterwards. Where jobs have times
     in common, the profiles have those.
     """
-    shared = shared_times(lowered.operators)
+    shared = shared_times(lowered.operators) if cache.shares_times else None
     if shared is not None:
         cache.expect(shared.expected())
     signatures: list[str] = []

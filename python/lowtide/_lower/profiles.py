@@ -73,7 +73,8 @@ class ProfileCache:
     this process and in others: each takes from it what it does not know, and times that settled there first.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, shares_times: bool = True) -> None:
+        self.shares_times = shares_times  # with other machines, if there is a store for that
         self._directory = CacheDirectory(directory or default_directory())
         self._profiles: dict[str, OpProfile] = {}
         self._outside: dict[str, int] = {}
