@@ -41,7 +41,7 @@ class RedisServer:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                     connection.sendall(b"PING\r\n")
-                    if connection.recv(100).startswith(b"+PONG"):
+                    if connection.recv(100).startswith((b"+PONG", b"-NOAUTH")):
                         return self.process.poll() is None
             except OSError:
                 pass

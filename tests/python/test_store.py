@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 import pytest
@@ -208,6 +209,18 @@ def test_what_names_no_store_is_said_once(near, named, monkeypatch, caplog):
         assert chosen_store().get(ONE) == b"content"
     (line,) = caplog.messages
     assert line.startswith("lowtide: LOWTIDE_STORE is not used: ")
+
+
+def test_without_redis_py_it_is_said_what_to_install(near, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.delitem(sys.modules, "lowtide._store.redis_store", raising=False)
+    monkeypatch.setenv("LOWTIDE_STORE", "redis://127.0.0.1:1/0")
+    for _ in range(2):
+        chosen_store().put(ONE, b"content")
+    assert near.store.get(ONE) == b"content"
+    assert caplog.messages == [
+        "lowtide: LOWTIDE_STORE is not used: a Redis server needs redis-py: pip install lowtide[redis]"
+    ]
 
 
 def test_a_password_is_read_and_never_said(monkeypatch):

@@ -223,6 +223,34 @@ def test_one_that_stops_in_the_middle_of_its_work(tmp_path, caplog):
     assert len(caplog.messages) == 1
 
 
+def test_one_that_ends_connections_is_asked_again(tmp_path, caplog):
+    import redis
+
+    server = RedisServer(tmp_path)
+    try:
+        store = store_at(server.url)
+        for _ in range(3):
+            store.put(KEY, b"content")
+            redis.Redis(port=server.port).client_kill_filter(_type="normal", skipme=True)
+            assert store.get(KEY) == b"content"
+    finally:
+        server.stop()
+    assert not caplog.messages
+
+
+def test_one_with_a_password(tmp_path, caplog):
+    server = RedisServer(tmp_path, "--requirepass", "s@cret")
+    try:
+        right = f"redis://:s%40cret@127.0.0.1:{server.port}/2"
+        store_at(right).put(KEY, b"content")
+        assert store_at(right).get(KEY) == b"content" and not caplog.messages
+        assert store_at(right.replace("s%40cret", "another")).get(KEY) is None
+        assert store_at(server.url).get(KEY) is None
+    finally:
+        server.stop()
+    assert len(caplog.messages) == 2 and "cret" not in caplog.text and "another" not in caplog.text
+
+
 def test_one_that_is_full_is_still_read(tmp_path, caplog):
     server = RedisServer(tmp_path, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
     try:
