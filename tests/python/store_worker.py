@@ -3,7 +3,7 @@
     python store_worker.py STORE NOTES SEED COUNT KEYS
 
 STORE is a folder or the URL of a Redis server. A line `put KEY` or `done` of NOTES is written when that is so; a line
-`wrong KEY` would be of an entry that is not what anybody put there.
+`wrong KEY` would be of an entry that is not what anybody put there, or is gone.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ def work(named: str, notes: str, seed: int, count: int, keys: int) -> None:
     store = open_store(named)
     chance = random.Random(seed)
     file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    put: set[int] = set()
     for _ in range(count):
         number = chance.randrange(keys)
         if chance.random() < 0.5:
             store.put(key(number), content(number))
             os.write(file, f"put {number}\n".encode())
+            put.add(number)
         else:
             found = store.get(key(number))
-            right = found is None or found == content(number)
+            right = found == content(number) or (found is None and number not in put)
             os.write(file, f"{'none' if found is None else 'got' if right else 'wrong'} {number}\n".encode())
     os.write(file, b"done 0\n")
 
