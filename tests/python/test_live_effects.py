@@ -217,6 +217,20 @@ class Counted(torch.optim.SGD):
         return self.count
 
 
+class Notes(torch.optim.SGD):
+    def __init__(self, parameters):
+        super().__init__(parameters, 0.1)
+        self.notes = []
+
+    @property
+    def count(self):
+        return len(self.notes)
+
+    def step(self, closure=None):
+        self.notes.append(len(self.notes))
+        super().step()
+
+
 def hooked(parameters):
     optimizer = torch.optim.SGD(parameters, 0.1)
     optimizer.count = 0
@@ -237,7 +251,7 @@ def wrapped(parameters):
 
 
 @pytest.mark.parametrize("zeroes_at_the_end", [False, True])
-@pytest.mark.parametrize("make", [CountsInGroups, CountsItself, Counted, hooked, wrapped])
+@pytest.mark.parametrize("make", [CountsInGroups, CountsItself, Counted, Notes, hooked, wrapped])
 def test_what_a_step_counts_is_seen_behind_it(make, zeroes_at_the_end):
     def scenario(run):
         model = perceptron()

@@ -14,6 +14,7 @@ import torch
 
 from .._base.sources import OURS
 from .._base.stock_optimizers import is_stock
+from .._guards.guards import plain_key
 from .atoms import OptimizerCall
 
 _OF_TENSORS = frozenset({"data", "grad", "requires_grad"})  # attributes that a rule sets of its parameters
@@ -21,6 +22,7 @@ _NOT_STEPS = frozenset(
     {"__init__", "__setstate__", "__getstate__", "__repr__", "zero_grad", "state_dict", "load_state_dict"}
     | {"add_param_group"}
 )
+_OF_ALL = frozenset({"defaults", "state", "param_groups", "step", "zero_grad"})  # attributes of every optimizer
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -30,7 +32,9 @@ class OwnRules:
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
         own = [optimizer for optimizer in optimizers if not is_stock(optimizer)]
         self._own = frozenset(map(id, own))
-        self._sets_attributes = frozenset(id(one) for one in own if _sets_attributes(type(one)) or _has_no_groups(one))
+        self._at_once = frozenset(
+            id(one) for one in own if _sets_attributes(type(one)) or _has_no_groups(one) or _keeps_objects(one)
+        )
 
     def __contains__(self, optimizer: object) -> bool:
         return id(optimizer) in self._own
@@ -38,7 +42,7 @@ class OwnRules:
     def is_made_at_once(self, call: OptimizerCall) -> bool:
         """Whether Python could see that a step is not made yet: attributes and hooks cannot be watched."""
         optimizer: Any = call.optimizer
-        if id(optimizer) in self._sets_attributes:
+        if id(optimizer) in self._at_once:
             return True
         if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
             return True
@@ -62,11 +66,12 @@ def _is_dropped(code: types.CodeType, last: int) -> bool:
 
 
 def _sets_attributes(cls: type) -> bool:
-    return any(
-        one.opname == "STORE_ATTR" and one.argval not in _OF_TENSORS
-        for code in _codes(cls)
-        for one in dis.get_instructions(code)
-    )
+    return any(map(_stores_attributes, _codes(cls)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _stores_attributes(code: types.CodeType) -> bool:
+    return any(one.opname == "STORE_ATTR" and one.argval not in _OF_TENSORS for one in dis.get_instructions(code))
 
 
 def _codes(cls: type) -> Iterator[types.CodeType]:
@@ -87,6 +92,17 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _nested(constant)
+
+
+def _keeps_objects(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it has lists, tables or objects of its own, in which a rule may note something."""
+    return any(
+        name not in _OF_ALL
+        and not name.endswith("_hooks")
+        and plain_key(value) is None
+        and not isinstance(value, torch.Tensor)
+        for name, value in vars(optimizer).items()
+    )
 
 
 def _has_no_groups(optimizer: torch.optim.Optimizer) -> bool:
