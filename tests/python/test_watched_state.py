@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import contextvars
+import ctypes
 import functools
 import os
 import threading
@@ -127,6 +128,7 @@ def innermost() -> float:
 wrapped, chained = collections.UserDict(n=1.0), collections.ChainMap({}, inner)
 proxy, view, getter = types.MappingProxyType(inner), inner.values(), inner.__getitem__
 numbers, more_numbers = np.ones(3), array.array("d", [1.0])
+objects = np.full((2, 2), 1.0, dtype=object)
 
 # How a module may read a number, and how it is set from outside.
 OUT_OF_SIGHT: dict[str, tuple[Callable[[], float], Callable[[float], Any]]] = {
@@ -137,6 +139,7 @@ OUT_OF_SIGHT: dict[str, tuple[Callable[[], float], Callable[[float], Any]]] = {
     "method of a dict": (lambda: getter("n"), set_inner),
     "cached function": (read_inner, set_and_forget),
     "numpy": (lambda: float(numbers[1]), lambda value: numbers.fill(value)),
+    "objects": (lambda: float(objects[1, 1]), lambda value: objects.__setitem__((1, 1), value)),
     "array": (lambda: more_numbers[0], lambda value: more_numbers.__setitem__(0, value)),
     "context variable": (lambda: variable.get(), lambda value: variable.set(value)),
     "thread local": (lambda: of_thread.n, lambda value: setattr(of_thread, "n", value)),
@@ -170,6 +173,76 @@ def test_what_keeps_its_content_out_of_sight_is_watched(name: str) -> None:
     run = equal_both_ways(scenario)
     assert run.planned == 4
     assert run.steps[0].stats()["captures"] == 2
+
+
+class Rows(np.ndarray):
+    pass
+
+
+def count_at(index: Any) -> Callable[[Any], None]:
+    def count(memory: Any) -> None:
+        memory[index] = memory[index] + 1
+
+    return count
+
+
+def add_byte(memory: Any) -> None:
+    memory.append(1)
+
+
+def grow(memory: Any) -> None:
+    memory[0].append(len(memory[0]))
+
+
+def count_value(memory: Any) -> None:
+    memory.value += 1
+
+
+# What a module may count in, how it does so, and what it has counted.
+MEMORY: dict[str, tuple[Callable[[], Any], Callable[[Any], None], Callable[[Any], Any]]] = {
+    "array": (lambda: array.array("i", [0, 5]), count_at(0), list),
+    "array that grows": (lambda: array.array("i", [0]), add_byte, list),
+    "bytearray": (lambda: bytearray(2), count_at(1), list),
+    "bytearray that grows": (lambda: bytearray(2), add_byte, list),
+    "view of bytes": (lambda: memoryview(bytearray(3)), count_at(1), list),
+    "every second byte": (lambda: memoryview(bytearray(6))[::2], count_at(1), list),
+    "numpy": (lambda: np.zeros(2), count_at(1), np.ndarray.tolist),
+    "numpy without dimensions": (lambda: np.zeros(()), count_at(()), np.ndarray.tolist),
+    "numpy with gaps": (lambda: np.zeros((4, 6))[::2, 1::3].T, count_at((0, 1)), np.ndarray.tolist),
+    "numpy subclass": (lambda: np.zeros((3, 4)).view(Rows)[:, ::2], count_at((0, 1)), np.ndarray.tolist),
+    "numpy records": (lambda: np.zeros(2, [("n", "i4"), ("x", "f8")]), lambda a: count_at(1)(a["n"]), np.ndarray.tolist),
+    "numpy objects": (lambda: np.zeros((2, 2), object), count_at((1, 0)), np.ndarray.tolist),
+    "numpy lists": (lambda: np.array([[], None], object), grow, np.ndarray.tolist),
+    "ctypes value": (lambda: ctypes.c_int(0), count_value, lambda memory: memory.value),
+    "ctypes array": (lambda: (ctypes.c_double * 3)(), count_at(1), list),
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_memory_that_a_module_changes_is_put_back_before_eager_runs(kind: str) -> None:
+    make, change, read = MEMORY[kind]
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 4)
+            self.memory = make()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            change(self.memory)
+            return self.linear(x)
+
+    def scenario(run: Run) -> None:
+        model = Counts()
+        step = run.wrap(lambda x: model(x), model)
+        with torch.no_grad():
+            for _ in range(3):
+                run.note(step(torch.ones(3, 8)))
+        run.note(read(model.memory))
+
+    run = equal_both_ways(scenario)
+    assert run.planned == 0
+    assert "the step changes `self.memory" in run.said[0]
 
 
 def test_a_library_function_that_is_replaced_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,13 +30,13 @@ from .. import _core
 from .._base.sources import OURS
 from . import places
 from .guards import plain_key
+from .memory import ArrayOfObjects, Memory, is_array_of_objects, is_memory
 from .places import Path, Place
 
 MAX_PLACES = 200_000
 MAX_DEPTH = 12  # of what libraries keep; what the user keeps is followed ten times as far
 MAX_ITEMS = 100_000  # a larger container stands for itself
 MAX_FOLLOWED = 4_096  # items of a larger one are watched but not looked into
-MAX_MEMORY_BYTES = 1 << 20  # of an array that is compared at each call; audits alone see what is in a larger one
 
 _HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = tuple([f"_global{name}" for name in _HOOKS])
@@ -153,19 +153,6 @@ class _Look:
 
 
 _LOOKS = {contextvars.ContextVar: _Look(lambda variable: variable.get(None))}
-_look_at_memory = _Look(lambda values: values.tobytes() if hasattr(values, "tobytes") else bytes(values))
-
-
-def _is_memory(value: Any) -> bool:
-    """Numbers or bytes in memory, of Python, NumPy or ctypes, few enough to be compared at each call."""
-    kind = type(value)
-    if kind.__module__ == "numpy":
-        return hasattr(value, "nbytes") and not value.dtype.hasobject and bool(value.nbytes <= MAX_MEMORY_BYTES)
-    try:
-        with memoryview(value) as view:
-            return view.nbytes <= MAX_MEMORY_BYTES
-    except (TypeError, ValueError, BufferError):
-        return False
 
 
 class Walk:
@@ -321,9 +308,15 @@ class Walk:
                 self._meet(vars(optimizer).get(key), path.attribute(key), depth + 1, True)
 
     def _instance(self, value: Any, path: Path, depth: int, whole: bool) -> None:
-        look = _LOOKS.get(type(value), _look_at_memory if _is_memory(value) else None)
+        look = _LOOKS.get(type(value))
         if look is not None:
             self.places.append(places.Property(path, value, look))
+            return
+        if is_memory(value):
+            self.places.append(Memory(path, value))
+            return
+        if is_array_of_objects(value):
+            self._array_of_objects(value, path, depth, whole)
             return
         if isinstance(value, threading.local):
             self._mapping(vars(value), path, depth, whole, owner=value)
@@ -472,6 +465,14 @@ class Walk:
                     self._meet(item, path.item(index), depth + 1, whole)
         if self._is_users_class(type(value)) and isinstance(getattr(value, "__dict__", None), dict):
             self._instance(value, path, depth, whole)
+
+    def _array_of_objects(self, values: Any, path: Path, depth: int, whole: bool) -> None:
+        if values.size > MAX_ITEMS:
+            return
+        self.places.append(ArrayOfObjects(path, values))
+        if values.size <= MAX_FOLLOWED:
+            for index, item in enumerate(values.flat):
+                self._meet(item, path.item(index), depth + 1, whole)
 
     # -- code ----------------------------------------------------------------------------------------------------------
 
