@@ -210,7 +210,11 @@ MEMORY: dict[str, tuple[Callable[[], Any], Callable[[Any], None], Callable[[Any]
     "numpy without dimensions": (lambda: np.zeros(()), count_at(()), np.ndarray.tolist),
     "numpy with gaps": (lambda: np.zeros((4, 6))[::2, 1::3].T, count_at((0, 1)), np.ndarray.tolist),
     "numpy subclass": (lambda: np.zeros((3, 4)).view(Rows)[:, ::2], count_at((0, 1)), np.ndarray.tolist),
-    "numpy records": (lambda: np.zeros(2, [("n", "i4"), ("x", "f8")]), lambda a: count_at(1)(a["n"]), np.ndarray.tolist),
+    "numpy records": (
+        lambda: np.zeros(2, [("n", "i4"), ("x", "f8")]),
+        lambda a: count_at(1)(a["n"]),
+        np.ndarray.tolist,
+    ),
     "numpy objects": (lambda: np.zeros((2, 2), object), count_at((1, 0)), np.ndarray.tolist),
     "numpy lists": (lambda: np.array([[], None], object), grow, np.ndarray.tolist),
     "ctypes value": (lambda: ctypes.c_int(0), count_value, lambda memory: memory.value),

@@ -102,7 +102,7 @@ def _write(value: Any, saved: bytes) -> None:
     if size != len(saved):
         _resize(value, saved)
     elif contiguous:
-        (ctypes.c_char * size).from_buffer(value)[:] = saved
+        ctypes.memmove((ctypes.c_char * size).from_buffer(value), saved, size)
     else:
         with memoryview(value) as view, memoryview(saved) as kept:
             view[:] = kept.cast(layout)  # type: ignore[call-overload]

@@ -40,9 +40,9 @@ def sharing_of(seen: Sequence[Seen]) -> Sharing:
     for one in seen:
         if one.leaf < 0:
             continue
-        begin, end = _reach(one.tensor)
+        begin, end = reach(one.tensor)
         for other in seen:
-            other_begin, other_end = _reach(other.tensor)
+            other_begin, other_end = reach(other.tensor)
             if other is not one and (one.written or other.written) and begin < other_end and other_begin < end:
                 found.append(Share(one.leaf, other.name, other.leaf, other_begin - begin))
     return tuple(found)
@@ -64,7 +64,8 @@ def show_sharing(sharing: Sharing, names: Sequence[str]) -> str:
     return f"shared memory: {', '.join(said[:4])}{' and more' if len(said) > 4 else ''}"
 
 
-def _reach(tensor: torch.Tensor) -> tuple[int, int]:
+def reach(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where the memory begins and ends that a tensor shows."""
     begin = tensor.data_ptr()
     if tensor.numel() == 0:
         return begin, begin

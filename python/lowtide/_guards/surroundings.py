@@ -33,7 +33,7 @@ from . import places
 from .guards import plain_key
 from .places import Content, Place
 from .report import show
-from .walk import MAX_DEPTH, Walk
+from .walk import MAX_DEPTH, Walk, refuse_type_questions
 
 
 class Surroundings:
@@ -98,6 +98,10 @@ class Surroundings:
     def closed(self) -> list[Any]:
         """Objects that the function can see and that stand for themselves: what is in them is not watched."""
         return list(self._walk.closed)
+
+    def refuse_type_questions(self) -> None:
+        """Raises `CaptureError` if code that the function can see asks whether a class is that of tensors."""
+        refuse_type_questions(self._walk)
 
     def explains(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` was found in a watched place: another one in its stead would change the key."""

@@ -28,10 +28,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _core
 from .._base.sources import OURS
+from ..errors import CaptureError
 from . import places
 from .guards import plain_key
 from .memory import ArrayOfObjects, Memory, is_array_of_objects, is_memory
 from .places import Path, Place
+from .type_questions import asks_for_tensors
 
 MAX_PLACES = 200_000
 MAX_DEPTH = 12  # of what libraries keep; what the user keeps is followed ten times as far
@@ -95,7 +97,7 @@ class _Names(NamedTuple):
     any_attribute: bool  # it makes up names of attributes as it runs
 
 
-_ANY = "*"  # among the names: some code makes up names as it runs
+ANY = "*"  # among the names: some code makes up names as it runs
 _VARIABLE_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _MAKES_UP_NAMES = frozenset({"getattr", "setattr", "hasattr", "delattr", "vars", "eval", "exec", "attrgetter"})
 
@@ -178,6 +180,7 @@ class Walk:
         self.containers: dict[int, int] = {}  # a number for each, by id
         self.iterators: list[Path] = []
         self.scripted: list[Path] = []
+        self.type_questions: list[str] = []  # code that asks whether a class is that of tensors
         self.unseen = ""  # where it stopped, if there was too much
         self.closed: list[Any] = []  # objects that stand for themselves
         self.foreign_optimizers: list[torch.optim.Optimizer] = []
@@ -201,8 +204,11 @@ class Walk:
         self._meet(function, Path(getattr(function, "__name__", "step")), 0, False)
         while self._pending and not self.unseen:
             self._visit(*self._pending.popleft())
-            if len(self.places) > MAX_PLACES and self._pending:
+            if self._is_full() and self._pending:
                 self.unseen = str(self._pending[0][1])
+
+    def _is_full(self) -> bool:
+        return len(self.places) > MAX_PLACES
 
     def _hyper_parameters(self) -> None:
         for optimizer in self.optimizers:
@@ -348,7 +354,7 @@ class Walk:
             self.closed.append(value)
             return
         attributes = getattr(value, "__dict__", None)
-        if users and not (whole or self.everything or _ANY in self.names):
+        if users and not (whole or self.everything or ANY in self.names):
             self._named_attributes(value, attributes, path, depth, type(value))
         else:
             if isinstance(attributes, dict):
@@ -479,6 +485,9 @@ class Walk:
     def _function(self, function: types.FunctionType, path: Path, depth: int, whole: bool) -> None:
         users = self._is_users_code(function)
         self.places.append(places.Function(path, function))
+        line = asks_for_tensors(function, users=users)
+        if line:
+            self.type_questions.append(f"{path} ({function.__code__.co_filename}:{line})")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if id(cell) not in self.containers:
                 self.containers[id(cell)] = len(self.containers)
@@ -497,7 +506,7 @@ class Walk:
         names = names_in(function.__code__)
         self.names |= names.attributes
         if names.any_attribute:
-            self.names.add(_ANY)
+            self.names.add(ANY)
         for name in names.variables:
             self._variable(function.__globals__, name, depth)
         for name in names.imports:
@@ -551,6 +560,15 @@ class Walk:
     def _is_users(self, module: str | None, file: str) -> bool:
         package = str(module or "").partition(".")[0]
         return (bool(package) and package == self._user_package) or is_users_file(file)
+
+
+def refuse_type_questions(walk: Walk) -> None:
+    """Raises `CaptureError` if code that a walk has met asks whether a class is that of tensors."""
+    if walk.type_questions:
+        raise CaptureError(
+            f"{walk.type_questions[0]} asks with `type(...)` or `__class__` whether something is a torch.Tensor, which "
+            "a planned step cannot answer; use isinstance(x, torch.Tensor)"
+        )
 
 
 def _is_operator(name: str, value: Any) -> bool:

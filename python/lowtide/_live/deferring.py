@@ -112,6 +112,7 @@ class Program:
             entry = Entry(asked, function, constants, region, source=user_line())
             assert self._recording is not None
             self._recording.record(entry)
+            self._step.sight.refuse_writes(entry.writes, self._operands.outside, self._step.surroundings)
         if is_step(function):
             self._rates.append((function, hyper_parameters(function.optimizer)))
             _tell_schedulers(function.optimizer)

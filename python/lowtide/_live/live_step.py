@@ -22,6 +22,7 @@ from .live_call import LiveCall
 from .log import DepartedError, Log
 from .own import Own
 from .own_rules import OwnRules
+from .sight import Sight
 
 MOST_LOGS = 32  # those that were used longest ago go
 
@@ -49,6 +50,8 @@ class LiveStep:
         self.filled = filled
         self.own_rules = OwnRules(self.optimizers)
         self.surroundings = Surroundings(_nothing_of(function), model, self.optimizers)
+        self.sight = Sight(function, model, self.optimizers)
+        self._given: tuple[tuple[Any, ...], dict[str, Any]] = (), {}  # the arguments of the call that is made
         self._make = make
         self._run = run
         # Operands of arithmetic that are numbers, other ones at each call; by the call's place in a program.
@@ -73,7 +76,13 @@ class LiveStep:
         if not self.filled.intact():  # a cache holds something else than the captures have filled in
             self.filled.forget()
             self.drop_logs()
-        result = self._call.run(self.function, args, kwargs)
+        if self.logs and self.sight.has_changed(args, kwargs):
+            self.drop_logs()  # the next recording is refused for it
+        self._given = args, kwargs
+        try:
+            result = self._call.run(self.function, args, kwargs)
+        finally:
+            self._given = (), {}
         return result, self._call.left
 
     def find_own(self) -> None:
@@ -100,10 +109,15 @@ class LiveStep:
         return DepartedError("a number that has changed does not reach operators as it is")
 
     def allow_recording(self, reason: str) -> None:
-        """Raises `DepartedError` if most programs so far had to be recorded: the next would be no better."""
+        """Raises `DepartedError` if most programs so far had to be recorded: the next would be no better.
+
+        And `CaptureError` if the function or the modules can see that their tensors are no tensors yet.
+        """
         if not self._fallback.not_kept and self.recordings >= 8 and self.recordings * 4 > self.programs:
             raise DepartedError(reason)
         self.own_rules = OwnRules(self.optimizers)  # somebody may have replaced a method
+        self.surroundings.refuse_type_questions()
+        self.sight.refuse(*self._given)
         self.recordings += 1
         self.recorded_for = reason
 

@@ -87,7 +87,9 @@ class StandIn(torch.Tensor):
         return defer(func, args, kwargs or {})
 
 
-StandIn.__name__ = StandIn.__qualname__ = "Tensor"  # as Python's own messages name it
+# As messages of Python and of the user name it.
+StandIn.__name__ = StandIn.__qualname__ = "Tensor"
+StandIn.__module__ = "torch"
 
 
 def become(stand_in: StandIn, value: torch.Tensor) -> None:
