@@ -27,7 +27,8 @@ def numbers(tensor: torch.Tensor) -> np.ndarray:
 
 
 def first(memory: Any) -> float:
-    return float(memory.ravel()[0])
+    """What the first items come to, of an array or of a storage's bytes."""
+    return float((memory if isinstance(memory, np.ndarray) else np.array(memory.tolist())).ravel()[:4].sum())
 
 
 def float_pointer(tensor: torch.Tensor) -> Any:
@@ -246,6 +247,48 @@ def test_memory_that_comes_into_sight_later(how: str) -> None:
     assert "shares memory with an optimizer's exp_avg" in run.said[0]
 
 
+# -- memory that the function itself gets at ---------------------------------------------------------------------------
+
+# What it makes, and whether the step can be planned when it is made first of all, after the model and after backward().
+MADE: dict[str, tuple[Callable[[nn.Module, torch.Tensor], Any], tuple[bool, bool, bool]]] = {
+    "weight": (lambda model, x: numbers(model[0].weight), (True, False, True)),
+    "data": (lambda model, x: model[0].weight.data.numpy(), (True, False, True)),
+    "as an array": (lambda model, x: np.asarray(model[0].weight.detach()), (True, False, True)),
+    "by dlpack": (lambda model, x: np.from_dlpack(model[0].weight.detach()), (True, False, True)),
+    "storage": (lambda model, x: model[0].weight.untyped_storage(), (True, True, True)),
+    "statistics": (lambda model, x: model[1].running_mean.numpy(), (False, False, True)),
+    "argument": (lambda model, x: x.numpy(), (True, True, True)),
+}
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("made", MADE)
+def test_memory_that_the_function_gets_at_itself_is_never_stale(made: str, place: int) -> None:
+    make, planned = MADE[made]
+
+    def scenario(run: Run) -> None:
+        model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+        def step(x: torch.Tensor) -> list[float]:
+            memory = make(model, x) if place == 0 else None
+            optimizer.zero_grad()
+            loss = model(x).pow(2).mean()
+            memory = make(model, x) if place == 1 else memory
+            loss.backward()
+            memory = make(model, x) if place == 2 else memory
+            before = first(memory)
+            optimizer.step()
+            return [before, first(memory)]
+
+        compiled = run.wrap(step, model, optimizer)
+        for _ in range(4):
+            run.note(compiled(torch.randn(3, 8)))
+        run.note(state_of(model, optimizer))
+
+    assert (equal_both_ways(scenario).planned == 4) == planned[place]
+
+
 # -- ordinary scripts --------------------------------------------------------------------------------------------------
 
 
@@ -292,13 +335,13 @@ def test_new_arrays_at_each_call_are_planned_and_not_kept() -> None:
             return loss.detach()
 
         compiled = run.wrap(step, model, optimizer)
-        given = np.ones(1)
+        held = []
         for _ in range(5):
             batch, given = np.random.randn(3, 8).astype(np.float32), np.ones(1)
             run.note(compiled(given))
-        held = weakref.ref(given)
-        del given
-        run.note(held() is None)
+            held += [weakref.ref(batch), weakref.ref(given)]
+        batch = given = np.zeros(1)
+        run.note([one() is None for one in held])
 
     run = equal_both_ways(scenario)
     assert run.planned == 5

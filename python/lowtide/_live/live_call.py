@@ -60,6 +60,7 @@ _ASKS_VALUES = frozenset(
      _T.__contains__, _T.__dlpack__, _T.data_ptr, _T.untyped_storage, _T.storage, _T.__deepcopy__, _T.__reduce_ex__,
      _T.share_memory_, _T.__cuda_array_interface__.__get__}
 )  # fmt: skip
+_EXPOSES = frozenset({_T.numpy, _T.__array__, _T.__dlpack__, _T.untyped_storage, _T.storage})
 _ASKS_NUMBERS = frozenset(
     {_T.item, _T.__bool__, _T.__float__, _T.__int__, _T.__index__, _T.__complex__, _T.tolist, _T.is_nonzero,
      torch.is_nonzero}
@@ -101,6 +102,7 @@ class LiveCall(TorchFunctionMode):
         self._shown: list[tuple[Any, str, Any]] = []  # of optimizers whose step is deferred: their own state and groups
         self._region = 0  # the number of the autocast region that live Python is in; 0: none, or one around the call
         self._regions = 0  # so many have begun; one whose casts are cleared begins again
+        self._exposed: list[torch.Tensor] = []  # those whose memory live Python can read past PyTorch
         self._own = self._step.own.tensors
         self._root: Any = None
 
@@ -127,6 +129,7 @@ class LiveCall(TorchFunctionMode):
             self._set_hooks(put_in=False)
             self._root = self._program = None
             self._busy = 1
+            self._exposed.clear()
         return result
 
     @property
@@ -149,6 +152,10 @@ class LiveCall(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in _SWITCHES:
             return func(*args, **kwargs)
+        if func in _ASKS_VALUES:
+            answer = self._ask_value(func, args, kwargs)
+            self._note_exposed(func, args)
+            return answer
         if self._program is None and not self._touches(args, kwargs):
             return func(*args, **kwargs)
         if name == "__set__" and self._program is None and func.__self__.__name__ == "grad" and args[1] is None:
@@ -164,8 +171,6 @@ class LiveCall(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is _T.__iter__:
             return iter(args[0].unbind(0))
-        if func in _ASKS_VALUES:
-            return self._ask_value(func, args, kwargs)
         if name == "detach_" and self._is_foreign(args[0]):
             self._before_it_is_used_otherwise(args[0])
             return func(*args, **kwargs)
@@ -267,6 +272,7 @@ class LiveCall(TorchFunctionMode):
                     self._program = Program(self._step)
                 answer = self._program.call(function, args, kwargs, self._region)
                 deferred = True
+                self._launch_what_is_exposed()
                 self._is_due = self._is_due or (is_step(function) and self._launches_now())
                 if is_step(function) and self._step.own_rules.is_made_at_once(function) and not self._launch():
                     raise DepartedError(f"{type(function.optimizer).__name__}.step() comes before a backward pass")
@@ -282,7 +288,7 @@ class LiveCall(TorchFunctionMode):
         program = self._program
         if program is None or self._eager or self._is_due or type(function) is OptimizerCall or is_checkpoint(function):
             return UNKNOWN
-        if sees_python(function):
+        if sees_python(function) or self._exposed:
             return UNKNOWN
         self._busy += 1
         try:
@@ -427,6 +433,18 @@ class LiveCall(TorchFunctionMode):
         self._program = None
         self._is_due = False
         return True
+
+    def _note_exposed(self, function: Any, args: tuple[Any, ...]) -> None:
+        """Live Python has memory of a tensor, which shows what is written there, and when."""
+        if function in _EXPOSES and not self._eager:
+            with self._at_work():
+                self._exposed.append(args[0].detach())
+
+    def _launch_what_is_exposed(self) -> None:
+        """Nothing that live Python can read past PyTorch stays unwritten."""
+        program = self._program
+        if program is not None and any(map(program.is_pending, self._exposed)) and not self._launch():
+            raise DepartedError("live Python can read memory that is not written yet, as an array or a storage")
 
     def _before_state_is_used(self) -> None:
         if not self._busy and not self._launch_if_possible():

@@ -8,12 +8,12 @@ refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .._guards import places
-from .._guards.exposed import first_shared, is_exposed, range_of, usual_classes
+from .._guards.exposed import Range, first_shared, is_exposed, range_of, usual_classes
 from .._guards.places import Path
 from .._guards.surroundings import Surroundings
 from .._guards.walk import ANY, Walk, refuse_type_questions
@@ -23,7 +23,18 @@ from .log import Written
 _MOST_PLACES = 10_000
 _MOST_VARIABLES = 64  # that are looked at again at each call
 
-Exposed = tuple[Path, Any]
+
+class Exposed(NamedTuple):
+    """Memory in sight: by what it is read. The value itself is not kept."""
+
+    path: Path
+    kind: str
+    memory: Range | None
+
+    @staticmethod
+    def of(path: Path, value: Any) -> Exposed:
+        """That of a value."""
+        return Exposed(path, type(value).__qualname__, range_of(value))
 
 
 class Sight:
@@ -38,7 +49,7 @@ class Sight:
         self._exposed: list[Exposed] = []
         self._variables: list[places.Place] = []
         self._classes = usual_classes()
-        self._known: dict[int | str, tuple[int, Any]] = {}  # memory in variables that has been looked at
+        self._known: dict[int, tuple[int, Exposed]] = {}  # memory in variables that has been looked at
 
     def refuse(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Looks around. Raises `CaptureError` if the function sees what it must not."""
@@ -46,7 +57,9 @@ class Sight:
         refuse_type_questions(walk)
         self._classes = usual_classes()
         self._variables = [place for place in walk.places if type(place) in _VARIABLES][:_MOST_VARIABLES]
-        self._exposed = [*walk.exposed, *_exposed_arguments(args, kwargs)]
+        given = [*enumerate(args, 1), *kwargs.items()]
+        in_arguments = [Exposed.of(Path(f"argument {name}"), value) for name, value in given if is_exposed(value)]
+        self._exposed = walk.exposed + in_arguments
         for one in self._exposed:
             _refuse_shared(one, self._written())
 
@@ -66,14 +79,16 @@ class Sight:
             value = place.target.get(place.key) if type(place) is places.Variable else _content(place.target)
             if type(value) in classes and self._is_shared(index, place.path, value):
                 return True
-        given = _exposed_arguments(args, kwargs, classes)
-        return any(self._is_shared(path.text, path, value) for path, value in given)
+        for number, value in enumerate((*args, *kwargs.values()), 1):
+            if type(value) in classes and self._is_shared(-number, _ARGUMENT, value):
+                return True
+        return False
 
-    def _is_shared(self, where: int | str, path: Path, value: Any) -> bool:
-        seen = (id(value), range_of(value))
+    def _is_shared(self, where: int, path: Path, value: Any) -> bool:
+        seen = (id(value), Exposed.of(path, value))
         if self._known.get(where) == seen:
             return False
-        if _shared((path, value), self._written()):
+        if _shared(seen[1], self._written()):
             return True
         self._known[where] = seen
         return False
@@ -126,12 +141,13 @@ class _FunctionWalk(Walk):
 
     def _instance(self, value: Any, path: Path, depth: int, whole: bool) -> None:
         if is_exposed(value):
-            self.exposed.append((path, value))
+            self.exposed.append(Exposed.of(path, value))
         elif not isinstance(value, torch.amp.GradScaler):
             super()._instance(value, path, depth, whole)
 
 
 _TABLES = frozenset({"_parameters", "_buffers", "_modules"})
+_ARGUMENT = Path("an argument")
 _VARIABLES = (places.Variable, places.Cell)
 
 
@@ -142,30 +158,18 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _exposed_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any], classes: frozenset[type] | None = None
-) -> list[Exposed]:
-    return [
-        (Path(f"argument {name}"), value)
-        for name, value in (*enumerate(args, 1), *kwargs.items())
-        if (is_exposed(value) if classes is None else type(value) in classes)
-    ]
-
-
 def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
 
 
 def _shared(one: Exposed, written: Iterator[tuple[str, torch.Tensor]]) -> str:
-    memory = range_of(one[1])
-    return "" if memory is None else first_shared(memory, written)
+    return "" if one.memory is None else first_shared(one.memory, written)
 
 
 def _refuse_shared(one: Exposed, written: Iterator[tuple[str, torch.Tensor]]) -> None:
     name = _shared(one, written)
     if name:
-        path, value = one
         raise CaptureError(
-            f"the step function can read {path}, a {type(value).__qualname__} that shares memory with {name}: what it "
-            "finds there may be from before the step; let it read the tensor"
+            f"the step function can read {one.path}, a {one.kind} that shares memory with {name}: what it finds there "
+            "may be from before the step; let it read the tensor"
         )
