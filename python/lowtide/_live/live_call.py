@@ -274,8 +274,8 @@ class LiveCall(TorchFunctionMode):
                 deferred = True
                 self._launch_what_is_exposed()
                 self._is_due = self._is_due or (is_step(function) and self._launches_now())
-                if is_step(function) and self._step.own_rules.is_made_at_once(function) and not self._launch():
-                    raise DepartedError(f"{type(function.optimizer).__name__}.step() comes before a backward pass")
+                if is_step(function) and self._step.own_rules.is_made_at_once(function):
+                    self._launch_at_once(function.optimizer)
                 if self._program is not None and self._is_due and region_around():
                     self._launch()  # casts that the region keeps are made before its next call
                 signals_held.look()
@@ -445,6 +445,11 @@ class LiveCall(TorchFunctionMode):
         program = self._program
         if program is not None and any(map(program.is_pending, self._exposed)) and not self._launch():
             raise DepartedError("live Python can read memory that is not written yet, as an array or a storage")
+
+    def _launch_at_once(self, optimizer: torch.optim.Optimizer) -> None:
+        """Python could see that its step is not made yet."""
+        if self._program is not None and not self._launch():
+            raise DepartedError(f"{type(optimizer).__name__}.step() comes before a backward pass")
 
     def _before_state_is_used(self) -> None:
         if not self._busy and not self._launch_if_possible():
