@@ -1,7 +1,9 @@
 """What a step does in Python besides its tensor work, where modules and optimizers do it: seen when eager shows it."""
 
 import asyncio
+import contextlib
 import copy
+import io
 import logging
 import sys
 import traceback
@@ -179,6 +181,108 @@ def test_attributes_that_follow_the_shapes_of_batches():
     equal_both_ways(scenario)
 
 
+def test_a_module_that_reads_what_it_prints(capsys):
+    class Counting(nn.Linear):
+        def forward(self, x):
+            with contextlib.redirect_stdout(io.StringIO()) as text:
+                print("abc")
+            return super().forward(x) * len(text.getvalue())
+
+    def scenario(run):
+        model = Counting(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step = run.wrap(lambda x: train(model, optimizer, x), model, optimizer)
+        for _ in range(3):
+            run.note(step(torch.ones(3, 8)))
+
+    equal_both_ways(scenario)
+    assert "abc" not in capsys.readouterr().out
+
+
+def test_modules_that_go_by_the_level_of_a_logger(caplog):
+    class Debugged(nn.Linear):
+        def forward(self, x):
+            LOG.debug("a batch")
+            out = super().forward(x)
+            return out * 2 if LOG.isEnabledFor(logging.DEBUG) else out
+
+    def scenario(run):
+        model = Debugged(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step = run.wrap(lambda x: train(model, optimizer, x), model, optimizer)
+        for level in (logging.INFO, logging.INFO, logging.DEBUG, logging.DEBUG, logging.INFO, logging.DEBUG):
+            LOG.setLevel(level)
+            run.note(step(torch.ones(3, 8)), [record.getMessage() for record in caplog.records])
+        logging.disable(logging.DEBUG)
+        run.note(step(torch.ones(3, 8)), len(caplog.records))
+        logging.disable(logging.NOTSET)
+        caplog.clear()
+
+    try:
+        assert equal_both_ways(scenario).eager == 0
+    finally:
+        LOG.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("is_lazy", [True, False])
+def test_buffers_that_a_module_registers_as_it_runs(is_lazy):
+    class Caching(nn.Linear):
+        def forward(self, x):
+            if not is_lazy or not hasattr(self, "scale"):
+                self.register_buffer("scale", torch.full((4,), 0.5))
+            return super().forward(x) * self.scale
+
+    def scenario(run):
+        model = Caching(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step = run.wrap(lambda x: train(model, optimizer, x), model, optimizer)
+        for _ in range(4):
+            run.note(step(torch.randn(3, 8)), state_of(model, optimizer))
+
+    equal_both_ways(scenario)
+
+
+@pytest.mark.parametrize("make", [type, lambda x: x.untyped_storage()], ids=["class", "storage"])
+def test_what_modules_keep_of_a_tensor_is_not_that_of_a_fake(make):
+    class Keeping(nn.Linear):
+        kept = None
+
+        def forward(self, x):
+            out = super().forward(x)
+            self.kept = make(out)
+            return out
+
+    def scenario(run):
+        model = Keeping(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        step = run.wrap(lambda x: train(model, optimizer, x), model, optimizer)
+        for _ in range(3):
+            run.note(step(torch.randn(3, 8)), str(model.kept))
+
+    equal_both_ways(scenario)
+
+
+def test_rules_say_once_what_they_say(capsys):
+    class Talks(CountsInGroups):
+        @torch.no_grad()
+        def step(self, closure=None):
+            print("a step")
+            warnings.warn("of a rule", stacklevel=1)
+            super().step()
+
+    def scenario(run):
+        model = perceptron()
+        optimizer = Talks(model.parameters())
+        step = run.wrap(lambda x: train(model, optimizer, x), model, optimizer)
+        for _ in range(4):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                step(torch.randn(3, 8))
+            run.note(capsys.readouterr().out, [str(w.message) for w in caught if "of a rule" in str(w.message)])
+
+    equal_both_ways(scenario)
+
+
 # -- optimizers --------------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +335,38 @@ class Notes(torch.optim.SGD):
         super().step()
 
 
+TABLE = {"n": 0}
+
+
+def note_elsewhere():
+    TABLE["n"] += 1
+
+
+class NotesElsewhere(torch.optim.SGD):
+    """Nothing of its own changes."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, 0.1)
+        TABLE["n"] = 0
+
+    @property
+    def count(self):
+        return TABLE["n"]
+
+    def step(self, closure=None):
+        super().step()
+        note_elsewhere()
+
+
+class SetsByName(CountsInGroups):
+    count = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        setattr(self, "cou" + "nt", self.count + 1)
+        super().step()
+
+
 def hooked(parameters):
     optimizer = torch.optim.SGD(parameters, 0.1)
     optimizer.count = 0
@@ -251,7 +387,9 @@ def wrapped(parameters):
 
 
 @pytest.mark.parametrize("zeroes_at_the_end", [False, True])
-@pytest.mark.parametrize("make", [CountsInGroups, CountsItself, Counted, Notes, hooked, wrapped])
+@pytest.mark.parametrize(
+    "make", [CountsInGroups, CountsItself, Counted, Notes, NotesElsewhere, SetsByName, hooked, wrapped]
+)
 def test_what_a_step_counts_is_seen_behind_it(make, zeroes_at_the_end):
     def scenario(run):
         model = perceptron()

@@ -26,6 +26,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _core
 from ..errors import CaptureError
@@ -344,9 +345,9 @@ class Effect:
         self._value = value
         self._is_made = is_new and _deep_key(value) is not None
 
-    def happen(self) -> None:
-        """Sets it; a container that is made there is another one each time."""
-        self._table[self._name] = copy.deepcopy(self._value) if self._is_made else self._value
+    def happen(self, made: dict[int, Any]) -> None:
+        """Sets it; a container that is made there is another one each time, the same for all that share `made`."""
+        self._table[self._name] = copy.deepcopy(self._value, made) if self._is_made else self._value
 
 
 def attributes_set(walk: Walk, before: Sequence[Content]) -> Iterator[Effect]:
@@ -422,7 +423,7 @@ def _deep_key(value: Any, depth: int = 0) -> Hashable | None:
 
 def is_state(value: Any, depth: int = 0) -> bool:
     """Whether a step could go on from it: a number or a tensor, or an object that holds a tensor."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)) or value is FakeTensor:
         return True
     if depth == 0 and isinstance(value, (int, float, complex)) and not isinstance(value, bool):
         return True

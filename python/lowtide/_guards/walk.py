@@ -352,6 +352,8 @@ class Walk:
             self._meet(vars(value).get(name), path.attribute(name), depth + 1, False)
         if not users and (parts or self._stands_for_itself(value)):
             self.closed.append(value)
+            if isinstance(value, logging.Logger):
+                self._levels(value, path)
             return
         attributes = getattr(value, "__dict__", None)
         if users and not (whole or self.everything or ANY in self.names):
@@ -364,6 +366,14 @@ class Walk:
             self._slots(value, path, depth, whole or not users, None)
         if users:
             self._class(type(value), path)
+
+    def _levels(self, logger: logging.Logger, path: Path) -> None:
+        """What decides whether anything is logged: code may ask, and go by the answer."""
+        one: logging.Logger | None = logger
+        while one is not None:
+            self.places += [places.Entry(path.attribute(name), vars(one), name) for name in ("level", "disabled")]
+            one = one.parent
+        self.places.append(places.Entry(path.attribute("manager.disable"), vars(logger.manager), "_disable"))
 
     def _weak(self, reference: Any, path: Path, depth: int, whole: bool) -> None:
         """What user's code holds weakly, as a module holds its trainer; what libraries hold so is their business.

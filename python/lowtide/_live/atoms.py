@@ -17,7 +17,7 @@ import torch
 import torch.utils.checkpoint as torch_checkpoint
 from torch.nn.utils import clip_grad, stateless
 
-from .wrapped import Wrapped
+from .._base.wrapped import Wrapped
 
 _functional_call: Any = stateless._functional_call
 _own_checkpoint: Any = torch_checkpoint._checkpoint_without_reentrant_generator

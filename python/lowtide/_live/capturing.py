@@ -13,6 +13,7 @@ import torch.utils.checkpoint as torch_checkpoint
 from .._base.interrupts import signals_held
 from .._base.schemas import positional
 from .._base.structure import flatten
+from .._base.wrapped import Wrapped
 from .._capture.autocast_casts import any_kept, region_around
 from .._capture.checkpoints import Checkpoint, checkpoints_followed
 from .._capture.formulas import refuse_formulas
@@ -20,6 +21,7 @@ from .._capture.leftovers import Leftovers, old_objects_left_alone
 from .._capture.random_watch import RandomWatch, random_state_kept
 from .._capture.recorder import Recording, module_paths, written_buffers
 from .._capture.refused_modules import refuse_model, wrappers_refused
+from .._capture.said import Sayings
 from .._capture.tape import (
     Capture,
     PauseMark,
@@ -35,8 +37,6 @@ from .._guards.surroundings import Effect
 from .._step.binding import RunsEager, owner_of
 from ..errors import CaptureError
 from .log import Written
-from .said import Sayings
-from .wrapped import Wrapped
 
 if TYPE_CHECKING:
     from .live_step import LiveStep
@@ -158,7 +158,9 @@ class LiveCapture(Capture):
             put_buffers(self.model, self.new_buffers)
             yield
             for name, buffer in self.model.named_buffers():
-                if buffer is not self._buffers.get(name):
+                if name not in self._buffers:
+                    raise CaptureError(f"a module registers the buffer {name!r} while it runs")
+                if buffer is not self._buffers[name]:
                     self.new_buffers[name] = buffer
 
     def is_spent(self, tensor: torch.Tensor) -> bool:

@@ -20,6 +20,7 @@ from .._capture.autocast_casts import autocast_enabled, refuse_autocast_by_hand,
 from .._capture.leftovers import Leftovers
 from .._capture.recorder import refuse_collective
 from .._capture.refused_modules import refuse_hooked_additions
+from .._capture.said import Sayings
 from .._capture.tape import CachesFilled
 from .._guards.guards import read_optimizers
 from .._guards.report import show_argument
@@ -40,7 +41,6 @@ from .paused import PausedRun
 from .random_state import DeferredDraws
 from .rates import RatesPutBack, hyper_parameters
 from .recording import ProgramRecording
-from .said import Sayings
 from .stand_in import Form, StandIn, become
 from .streams import OwnStream
 from .wording import difference, listed
@@ -148,8 +148,9 @@ class Program:
         self.gradients.update(entry.gradients)
         self._outside.update((number, self._given(result)) for number, result in entry.outside.items())
         self._replace_buffers(entry)
+        made: dict[int, Any] = {}
         for effect in entry.effects:
-            effect.happen()
+            effect.happen(made)
         return self._answer(entry)
 
     def _ask(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Asked, list[Any]]:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
 from .._base.interrupts import signals_held
 from .._base.structure import instances_in
+from .._base.wrapped import Wrapped
 from .._capture.autocast_casts import refuse_autocast_by_hand, region_around
 from .._capture.refused_modules import refuse_wrapper
 from .._capture.tape import drop_tracebacks
@@ -29,7 +30,6 @@ from .own_rules import result_is_used
 from .random_state import reads_noticed
 from .stand_in import StandIn, StandInUsedError, operators_deferred
 from .watched_state import WatchedGroups, WatchedState
-from .wrapped import Wrapped
 
 if TYPE_CHECKING:
     from .live_step import LiveStep

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
+import logging
 import os
+import sys
 import types
 from collections.abc import Iterator
 from types import FrameType
@@ -23,6 +26,8 @@ _NOT_STEPS = frozenset(
     | {"add_param_group"}
 )
 _OF_ALL = frozenset({"defaults", "state", "param_groups", "step", "zero_grad"})  # attributes of every optimizer
+_WAYS_TO_SET = frozenset({"setattr", "vars", "__dict__", "globals", "__setattr__"})
+_FIXED = (types.ModuleType, str, bytes, torch.dtype, logging.Logger)  # what is no place to note something in
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -33,7 +38,7 @@ class OwnRules:
         own = [optimizer for optimizer in optimizers if not is_stock(optimizer)]
         self._own = frozenset(map(id, own))
         self._at_once = frozenset(
-            id(one) for one in own if _sets_attributes(type(one)) or _has_no_groups(one) or _keeps_objects(one)
+            id(one) for one in own if _notes_something(type(one)) or _has_no_groups(one) or _keeps_objects(one)
         )
 
     def __contains__(self, optimizer: object) -> bool:
@@ -65,17 +70,43 @@ def _is_dropped(code: types.CodeType, last: int) -> bool:
     return next(following).opname == "POP_TOP"
 
 
-def _sets_attributes(cls: type) -> bool:
-    return any(map(_stores_attributes, _codes(cls)))
+def _notes_something(cls: type) -> bool:
+    """Whether methods set attributes or variables, or see objects in which they could note something."""
+    seen: set[int] = set()
+    waiting = list(_methods(cls))
+    while waiting:
+        function = waiting.pop()
+        if id(function) in seen:
+            continue
+        seen.add(id(function))
+        codes = list(_nested(function.__code__))
+        names = {name for code in codes for name in code.co_names}
+        if not names.isdisjoint(_WAYS_TO_SET) or any(map(_stores, codes)):
+            return True
+        visible = [function.__globals__[name] for name in names if name in function.__globals__]
+        visible += inspect.getclosurevars(function).nonlocals.values()
+        waiting += [one for one in visible if isinstance(one, types.FunctionType) and not _is_a_librarys(one)]
+        if any(not callable(one) and not isinstance(one, _FIXED) and plain_key(one) is None for one in visible):
+            return True
+    return False
 
 
 @functools.lru_cache(maxsize=1024)
-def _stores_attributes(code: types.CodeType) -> bool:
-    return any(one.opname == "STORE_ATTR" and one.argval not in _OF_TENSORS for one in dis.get_instructions(code))
+def _stores(code: types.CodeType) -> bool:
+    return any(
+        (one.opname == "STORE_ATTR" and one.argval not in _OF_TENSORS)
+        or one.opname == "STORE_GLOBAL"
+        or (one.opname == "STORE_DEREF" and one.argval in code.co_freevars)
+        for one in dis.get_instructions(code)
+    )
 
 
-def _codes(cls: type) -> Iterator[types.CodeType]:
-    """The code of all methods that a step may run and that are not PyTorch's own."""
+def _is_a_librarys(function: types.FunctionType) -> bool:
+    return function.__module__.partition(".")[0] in ("torch", *sys.stdlib_module_names)
+
+
+def _methods(cls: type) -> Iterator[types.FunctionType]:
+    """All methods that a step may run and that are not PyTorch's own."""
     for base in cls.__mro__[:-1]:
         if base.__module__.partition(".")[0] == "torch":
             continue
@@ -84,7 +115,7 @@ def _codes(cls: type) -> Iterator[types.CodeType]:
             while hasattr(function, "__wrapped__"):
                 function = function.__wrapped__
             if name not in _NOT_STEPS and isinstance(function, types.FunctionType):
-                yield from _nested(function.__code__)
+                yield function
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

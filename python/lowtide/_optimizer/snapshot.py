@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._capture.said import Sayings
+
 _NOT_CONTENT = ("param_groups", "state")
 
 
@@ -135,6 +137,7 @@ def _items(container: Any) -> Iterator[Any]:
 
 
 def run_rule(clone: torch.optim.Optimizer) -> None:
-    """Calls the step of a clone below the hooks and the profiler's mark."""
+    """Calls the step of a clone below the hooks and the profiler's mark; what it says is for the real one to say."""
     step = type(clone).step
-    getattr(step, "__wrapped__", step)(clone)
+    with Sayings():
+        getattr(step, "__wrapped__", step)(clone)

@@ -26,8 +26,8 @@ import torch.overrides
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .._base.sources import OURS
+from .._base.wrapped import Wrapped
 from ..errors import CaptureError
-from .wrapped import Wrapped
 
 _ASKS_MODES = torch.overrides.handle_torch_function.__code__
 _OTHERS = ("torch", "lowtide")  # whose records tell of the capture
@@ -46,7 +46,7 @@ class Sayings:
     def __enter__(self) -> Sayings:
         self.said = []
         self._thread = threading.get_ident()
-        self._filters = warnings.filters
+        self._filters, self._streams = warnings.filters, (sys.stdout, sys.stderr)
         self._wrapped.__enter__()
         return self
 
@@ -84,7 +84,8 @@ class Sayings:
             *values: Any, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False
         ) -> None:
             to = next((name for name in ("stdout", "stderr") if file is getattr(sys, name)), "stdout")
-            if not self._is_heard() or file not in (None, sys.stdout, sys.stderr):
+            is_known = (sys.stdout, sys.stderr) == self._streams and file in (None, *self._streams)  # else it is kept
+            if not self._is_heard() or not is_known:
                 own(*values, sep=sep, end=end, file=file, flush=flush)
                 return
             text = (" " if sep is None else sep).join(map(str, values))
