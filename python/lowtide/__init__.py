@@ -6,6 +6,7 @@ Importing this package does not import torch.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ._export.export import export
 from ._fit.report import FitReport
 from ._oom import reserve as oom_reserve
 from ._plan import plan
+from ._replay.stats import ReplayStats
 from ._report.notebook import show_in_notebooks
 from ._report.report import Report, report
 from ._snapshot.snapshot import Snapshot, snapshot
@@ -31,7 +33,7 @@ from .errors import (
     LowtideError,
     MemoryGuardError,
 )
-from .versions import __version__, check_torch, require_torch
+from .versions import __version__, import_torch, show_extensions, why_unusable
 
 if TYPE_CHECKING:
     from ._adapt.adapter import Adapter, adapt
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
     from ._lower.capture import capture
     from ._measure import measure
     from ._oom.report import OomReport, explain_oom
-    from ._replay.replay import Replay, ReplayStats, replay
+    from ._replay.replay import Replay, replay
 
-check_torch()
+show_extensions()
 show_in_notebooks()
 
 __all__ = [
@@ -95,7 +97,6 @@ _NEEDS_TORCH = {
     "CompiledStep": "._compile.compile",
     "OomReport": "._oom.report",
     "Replay": "._replay.replay",
-    "ReplayStats": "._replay.replay",
     "capture": "._lower.capture",
     "compile": "._compile.compile",
     "fit": "._fit.fit",
@@ -105,10 +106,27 @@ _NEEDS_TORCH = {
     "replay": "._replay.replay",
 }
 
+# Those of them that there is something else for where nothing can be planned: it runs eager and says why.
+_EAGER = {
+    "Adapter": "._eager.adapter:EagerAdapter",
+    "adapt": "._eager.adapter:adapt",
+    "CompiledStep": "._eager.step:EagerStep",
+    "compile": "._eager.step:compile",
+    "Replay": "._eager.replay:EagerReplay",
+    "replay": "._eager.replay:replay",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in _NEEDS_TORCH:
-        require_torch(name)
-        with oom_reserve.released():  # explain_oom is asked for when memory has run out
+    if name not in _NEEDS_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_torch(name)
+    with oom_reserve.released():  # explain_oom is asked for when memory has run out
+        reason = why_unusable()
+        if not reason:
             return getattr(import_module(_NEEDS_TORCH[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _EAGER:
+        raise ImportError(f"lowtide.{name}: {reason}")
+    module, _, instead = _EAGER[name].partition(":")
+    found = getattr(import_module(module, __name__), instead)
+    return found if isinstance(found, type) else partial(found, reason)

@@ -11,8 +11,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch._functorch import config as functorch_config
 
+from .._base.fallback import Fallback
 from .._base.sources import user_line
-from .._step.fallback import Fallback, reason_of
+from .._step.fallback import reason_of
 from .copies import copy_of
 from .draws import draw_in_order
 from .eager_formulas import eager_formulas

@@ -20,9 +20,10 @@ from torch._inductor.compile_fx import compile_fx
 from .. import _core, _torch
 from .._base.decisions import decided
 from .._base.devices import CPU, why_not_planned
+from .._base.fallback import Fallback
 from .._base.sources import warn_user
 from .._compile.memory_budget import SCALAR_BYTES
-from .._step.fallback import Fallback, is_for_the_caller, reason_of
+from .._step.fallback import is_for_the_caller, reason_of
 from ..errors import CaptureError, InfeasibleError
 from .options import Options
 

@@ -13,13 +13,14 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from .. import _core, _torch
 from .._base.decisions import decided
 from .._base.engine_switches import read_switches
+from .._base.fallback import Fallback
 from .._base.interrupts import signals_held
 from .._base.sources import warn_user
 from .._compile.plan_cache import PlanCache
 from .._guards.guards import must_stay_eager
 from .._lower.profiles import ProfileCache
 from .._replay import active as active_replay
-from .._step.fallback import Fallback, is_for_the_caller, reason_of
+from .._step.fallback import is_for_the_caller, reason_of
 from .._step.memory_guard import chosen_guard
 from .._store.chosen import chosen_store
 from ..errors import InfeasibleError

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -27,6 +27,7 @@ from torch.nn.parameter import is_lazy
 from .. import _core, _torch
 from .._base.budgets import read_latency_budget, read_memory_budget
 from .._base.decisions import decided, log_to_stderr
+from .._base.fallback import Fallback
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
 from .._base.sources import warn_user
@@ -42,13 +43,14 @@ from .._lower.profiles import ProfileCache
 from .._replay import active as active_replay
 from .._step.beside import Beside, eager_bytes
 from .._step.captured_step import CapturedStep, Variant
-from .._step.fallback import Fallback, is_for_the_caller, reason_of
+from .._step.fallback import is_for_the_caller, reason_of
 from .._step.memory_guard import OFF, chosen_guard
 from .._step.reserved import keep_reserved_below, reserved_bytes
 from .._store.chosen import chosen_store
 from ..errors import CaptureError, InfeasibleError, add_note
 from .memory_budget import SCALAR_BYTES, MemoryBudget
 from .plan_cache import PlanCache
+from .stats import Stats
 from .swap import open_tier
 
 _QUIET_CAPTURES = 2  # from the third on it is said why
@@ -61,33 +63,6 @@ _alive: weakref.WeakSet[CompiledStep] = weakref.WeakSet()
 _PATIENCE_AT_EXIT = 1.0  # seconds, for a thread that runs steps to the very end
 
 _log = logging.getLogger("lowtide")
-
-
-class Stats(TypedDict):
-    """What `step.stats()` gives; bytes are allocator bytes."""
-
-    calls: int
-    captures: int
-    eager_calls: int
-    eager_bytes: int  # an estimate, of which budgets are shares: resident, plus what is alive at once in program order
-    budget_bytes: int  # the memory budget in bytes; 0 if there is none
-    planned_bytes: int  # resident, arena and update
-    resident_bytes: int  # the model's and the optimizers' tensors, the batch and what the caller keeps
-    arena_bytes: int
-    update_bytes: int  # what rules of optimizers allocate beside the plan, where they run as they are
-    gradient_bytes: int  # of resident: gradients that the function leaves in `.grad`
-    served_bytes: int  # the highest arena address served in the last step
-    misses: int  # requests outside the plan, over all steps
-    unplanned_bytes: int  # most live bytes outside the plan, over all steps
-    escapes: list[str]
-    step_seconds: float  # median, of the operators together
-    step_time_ratio: float  # of that median to the time that the plan counts for its operators
-    outside_seconds: float  # what a step takes outside its operators, if that was known when it was planned
-    predicted_seconds: float  # the plan's time for the operators, and what the step takes outside of them
-    profiled_ops: int
-    operators_in_parts: int
-    exact_in_parts: int  # of those: whose parts are known to have the bits of the whole
-    planning_seconds: float  # in all, of all plans
 
 
 class CompiledStep:

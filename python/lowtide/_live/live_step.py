@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .._base.decisions import decided
+from .._base.fallback import Fallback
 from .._capture.leftovers import FilledCaches
 from .._capture.tape import Tape
 from .._guards.report import CaptureRecord
@@ -15,7 +16,7 @@ from .._guards.sharing import Sharing
 from .._guards.surroundings import Surroundings
 from .._step.binding import RunsEager
 from .._step.captured_step import CapturedStep
-from .._step.fallback import Fallback, is_for_the_caller
+from .._step.fallback import is_for_the_caller
 from ..errors import CaptureError
 from .audits import Audits
 from .live_call import LiveCall
