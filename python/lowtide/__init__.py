@@ -6,7 +6,6 @@ Importing this package does not import torch.
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ._base.hints import keep, recompute
 from ._base.memory_errors import is_out_of_memory
 from ._core import Graph, Plan, verify
 from ._diff.difference import Diff, diff
+from ._entry import planned_or_eager
 from ._explain import Explanation, explain
 from ._export.export import export
 from ._fit.report import FitReport
@@ -122,11 +122,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import_torch(name)
     with oom_reserve.released():  # explain_oom is asked for when memory has run out
+        if name in _EAGER:
+            return planned_or_eager(name, _NEEDS_TORCH[name], _EAGER[name])
         reason = why_unusable()
-        if not reason:
-            return getattr(import_module(_NEEDS_TORCH[name], __name__), name)
-    if name not in _EAGER:
-        raise ImportError(f"lowtide.{name}: {reason}")
-    module, _, instead = _EAGER[name].partition(":")
-    found = getattr(import_module(module, __name__), instead)
-    return found if isinstance(found, type) else partial(found, reason)
+        if reason:
+            raise ImportError(f"lowtide.{name}: {reason}")
+        return getattr(import_module(_NEEDS_TORCH[name], __name__), name)

@@ -24,6 +24,7 @@
 #include "engine_word.h"
 #include "file_tier.h"
 #include "homes.h"
+#include "internals.h"
 #include "loan.h"
 #include "op_profile.h"
 #include "program.h"

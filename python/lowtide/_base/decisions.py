@@ -8,11 +8,14 @@ Both are read at each decision. Where neither is set, a decision costs a look at
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,34 @@ _asked = ""  # LOWTIDE_LOGS as it was read last
 _untraced = ""  # the folder that cannot be written to
 
 
+class _Untold(threading.local):
+    """Whether what is decided on this thread is told to nobody."""
+
+    is_so = False
+
+
+_untold = _Untold()
+
+
+@contextlib.contextmanager
+def untold() -> Iterator[None]:
+    """What is decided in the block on this thread is told to nobody: it is no work of the user's."""
+    before, _untold.is_so = _untold.is_so, True
+    try:
+        yield
+    finally:
+        _untold.is_so = before
+
+
+def is_told() -> bool:
+    """Whether what this thread does is the user's business."""
+    return not _untold.is_so
+
+
 def is_wanted(topic: str, *, debug: bool = False) -> bool:
     """Whether anybody reads what is said of a topic: worth finding out what takes a while."""
+    if _untold.is_so:
+        return False
     _read()
     own = logging.getLogger(f"lowtide.{topic}")
     level = logging.DEBUG if debug else logging.INFO

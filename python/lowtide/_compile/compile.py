@@ -26,7 +26,7 @@ from torch.nn.parameter import is_lazy
 
 from .. import _core, _torch
 from .._base.budgets import read_latency_budget, read_memory_budget
-from .._base.decisions import decided, log_to_stderr
+from .._base.decisions import decided, is_told, log_to_stderr
 from .._base.fallback import Fallback
 from .._base.interrupts import signals_held
 from .._base.progress import plan_in_sight
@@ -47,6 +47,7 @@ from .._step.fallback import is_for_the_caller, reason_of
 from .._step.memory_guard import OFF, chosen_guard
 from .._step.reserved import keep_reserved_below, reserved_bytes
 from .._store.chosen import chosen_store
+from .._trust.verdict import device_of, why_untrusted
 from ..errors import CaptureError, InfeasibleError, add_note
 from .memory_budget import SCALAR_BYTES, MemoryBudget
 from .plan_cache import PlanCache
@@ -131,16 +132,19 @@ class CompiledStep:
         around = "" if idle else must_stay_eager()
         if idle or around:
             return self._run_eager(around, args, kwargs)
-        with _running, signals_held, active_replay.paused():
-            try:
-                live = self._live = self._live or self._make_live()
-                live.find_own()
-            except Exception as error:
-                if is_for_the_caller(error):
-                    raise
-                reason, cause = reason_of(error), error
-            else:
-                return self._run_live(live, args, kwargs)
+        reason = "" if self._live else why_untrusted(device_of(self._model), compile)
+        cause: Exception | None = None
+        if not reason:
+            with _running, signals_held, active_replay.paused():
+                try:
+                    live = self._live = self._live or self._make_live()
+                    live.find_own()
+                except Exception as error:
+                    if is_for_the_caller(error):
+                        raise
+                    reason, cause = reason_of(error), error
+                else:
+                    return self._run_live(live, args, kwargs)
         if self._fallback.refuses:
             raise self._fallback.refusal(reason) from cause
         result = self._function(*args, **kwargs)  # if this fails as well, the fault is the call's
@@ -623,7 +627,7 @@ def _mib(size: int) -> str:
 
 
 def _announce(line: str) -> None:
-    if os.environ.get("LOWTIDE_QUIET"):
+    if os.environ.get("LOWTIDE_QUIET") or not is_told():
         return
     log_to_stderr()
     _log.info(line)

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 
 from .._base.interrupts import signals_held
 from .._base.structure import instances_in
+from .._base.torch_minors import of_class
 from .._base.wrapped import Wrapped
 from .._capture.autocast_casts import refuse_autocast_by_hand, region_around
 from .._capture.refused_modules import refuse_wrapper
@@ -548,7 +549,7 @@ class LiveCall(TorchFunctionMode):
         return begin
 
     def _notice_function(self, own: Any) -> Any:
-        return classmethod(self._notice("an autograd function of the step's own", own.__func__))
+        return classmethod(self._notice("an autograd function of the step's own", of_class(own)))
 
     def _is_this_thread(self) -> bool:
         return threading.get_ident() == self._thread

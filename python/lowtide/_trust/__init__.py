@@ -1,0 +1,1 @@
+"""Whether what Lowtide knows of PyTorch holds for the one that is here."""
