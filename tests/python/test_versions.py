@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ print(lowtide.Plan.__name__, lowtide.plan.__name__)
 
 def untested(version: str) -> str:
     tested = " and ".join(", ".join(versions.TESTED).rsplit(", ", 1))
-    said = f"lowtide 0.1.0 is tested with PyTorch {tested}, this is {version}"
+    said = f"lowtide {lowtide.__version__} is tested with PyTorch {tested}, this is {version}"
     return f"{said}: {NEWEST}, or set LOWTIDE_UNTESTED=1"
 
 
@@ -79,7 +80,7 @@ except ImportError as error:
     print(error)
 """
     said = run(code, torch_of(tmp_path, "2.99.0"))
-    assert said.startswith("lowtide.measure: lowtide 0.1.0 was built for PyTorch 2.")
+    assert said.startswith(f"lowtide.measure: lowtide {lowtide.__version__} was built for PyTorch 2.")
     assert "this is 2.99.0: build it beside this one, pip install" in said
 
 
@@ -164,10 +165,17 @@ except ImportError as error:
     assert run(code, tmp_path) == "No module named 'a_library_that_is_not_there'"
 
 
+def test_the_version_is_written_in_one_place():
+    root = Path(__file__).parents[2]
+    said = re.search(r"^version: (.+)$", (root / "CITATION.cff").read_text(), re.MULTILINE)
+    assert said is not None and said[1] == lowtide.__version__
+    others = [root / "CMakeLists.txt", root / "pyproject.toml"]
+    assert not any(lowtide.__version__ in path.read_text() for path in others)
+
+
 def test_this_version_is_the_right_one():
     assert versions.minor_of(torch.__version__) in versions.TESTED
     assert callable(lowtide.compile)
-    assert lowtide.__version__ == "0.1.0"
 
 
 def test_the_extension_lies_in_the_folder_of_its_pytorch():
