@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from .._adapt.adapter import Adapter, adapt
+import lowtide
+
+if TYPE_CHECKING:
+    from .._adapt.adapter import Adapter
 
 
 class HoldsAdapter:
@@ -25,7 +28,7 @@ class HoldsAdapter:
 
     def _open(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         self.close()
-        self.adapter = adapt(model, memory_budget=self._memory_budget, optimizer=optimizer, **self._options)
+        self.adapter = lowtide.adapt(model, memory_budget=self._memory_budget, optimizer=optimizer, **self._options)
 
     def _end_batch(self) -> None:
         """The update is done."""
