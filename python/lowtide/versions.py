@@ -16,7 +16,7 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-TESTED = ("2.13",)
+TESTED = ("2.13", "2.14", "2.15")
 """The minor versions of PyTorch that the tests pass with."""
 
 _FOLDER = Path(__file__).parent / "_for_torch"
