@@ -1,4 +1,4 @@
-"""Downloads every tested minor of PyTorch for this Python, as far as extensions are built against it: torches.py OUT_DIR
+"""Downloads each tested minor of PyTorch for this Python, as far as extensions are built against it: torches.py OUT_DIR
 
 OUT_DIR gets a folder for each minor, with headers and three libraries: OUT_DIR/2.15/torch. Nothing is installed.
 """
