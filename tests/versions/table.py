@@ -18,7 +18,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MINORS = ("2.13", "2.14", "2.15")
-SUITES = {"training": [], "reuse": [], "zoo": ["-k", "five_steps"], "fallbacks": [], "replay": [], "adapt": [], "trust": []}
+SUITES = {
+    "training": [],
+    "reuse": [],
+    "zoo": ["-k", "five_steps"],
+    "fallbacks": [],
+    "replay": [],
+    "adapt": [],
+    "trust": [],
+}
 QUICK = {"training": ["-k", "ten_steps and (mlp or gpt2)"], "fallbacks": [], "replay": [], "trust": ["-k", "planned"]}
 BESIDE_TORCH = ["filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools>=77.0.3"]
 FOR_TESTS = ["numpy==2.4.6", "pytest==9.0.3", "pytest-xdist==3.8.0", "transformers==5.22.2"]
