@@ -35,7 +35,7 @@ def usual_classes() -> frozenset[type]:
 
 def range_of(value: Any) -> Range | None:
     """The memory of an exposed value, if it can be told."""
-    with suppress(TypeError, ValueError, BufferError, RuntimeError, NotImplementedError):
+    with suppress(AttributeError, TypeError, ValueError, BufferError, RuntimeError, NotImplementedError):
         if isinstance(value, torch.TypedStorage):
             value = value._untyped_storage
         if isinstance(value, torch.UntypedStorage):

@@ -170,7 +170,7 @@ OPTIONAL = [
     "_allowed_determinism_checks_to_fns", "_backend_fns", "_boxed_call", "_device", "_dispatch_cache",
     "_enable_checkpoint_early_stop", "_get_max_seqlen", "_init_fn", "_is_param", "_opt_called",
     "_optimizer_step_post_hooks", "_optimizer_step_pre_hooks", "_scale", "_schema", "_torchdynamo_orig_callable",
-    "_wrapped_by_lr_sched",
+    "_untyped_storage", "_wrapped_by_lr_sched",
 ]  # fmt: skip
 
 
