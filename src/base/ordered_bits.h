@@ -44,6 +44,8 @@ class OrderedBits {
     }
   }
 
+  bool contains(Number number) const { return (levels_[0][number / 64] >> (number % 64) & 1) != 0; }
+
   // The least member from `number` on, or none().
   Number next(Number number) const {
     for (std::size_t level = 0; level < levels_.size(); ++level) {
