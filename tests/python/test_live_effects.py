@@ -544,7 +544,8 @@ def test_exceptions_that_are_no_errors_leave_what_was_done(error, where):
     equal_both_ways(scenario)
 
 
-def failing_step():
+def failing():
+    """A step function that fails when its program has run, with its model and optimizer."""
     model = perceptron()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -556,11 +557,12 @@ def failing_step():
         optimizer.step()
         raise ValueError(loss.item())
 
-    return lowtide.compile(function, model=model, optimizer=optimizer)
+    return function, {"model": model, "optimizer": optimizer}
 
 
 def test_a_post_mortem_says_which_variables_were_not_kept():
-    step = failing_step()
+    function, owned = failing()
+    step = lowtide.compile(function, **owned)
     with pytest.raises(ValueError) as caught:
         step(torch.ones(3, 8))
     shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
@@ -568,16 +570,7 @@ def test_a_post_mortem_says_which_variables_were_not_kept():
 
 
 def test_variables_that_were_not_kept_are_not_used_in_silence():
-    model = perceptron()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-
-    def inner(x):
-        optimizer.zero_grad()
-        out = model(x)
-        loss = out.pow(2).mean()
-        loss.backward()
-        optimizer.step()
-        raise ValueError(loss.item())
+    inner, owned = failing()
 
     def function(x):
         try:
@@ -586,7 +579,7 @@ def test_variables_that_were_not_kept_are_not_used_in_silence():
             frame = error.__traceback__.tb_next.tb_frame
         return frame.f_locals["out"].detach().sum()
 
-    step = lowtide.compile(function, model=model, optimizer=optimizer)
+    step = lowtide.compile(function, **owned)
     for _ in range(2):
         with pytest.raises(StandInUsedError):
             step(torch.ones(3, 8))

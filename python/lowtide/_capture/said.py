@@ -61,9 +61,8 @@ class Sayings:
         @functools.wraps(own)
         def warn(message: Any, category: Any = None, stacklevel: int = 1, *args: Any, **kwargs: Any) -> None:
             caller = sys._getframe(1)
-            is_known = (
-                not args and not kwargs and warnings.filters is self._filters
-            )  # else the module sees to it itself
+            # Under other filters than before the call, the module sees to its warnings itself.
+            is_known = not args and not kwargs and warnings.filters is self._filters
             if not self._is_heard() or not is_known or _is_ours(caller):
                 own(message, category, stacklevel + 1, *args, **kwargs)
                 return

@@ -367,8 +367,11 @@ class LiveCall(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _is_any_pending(self, program: Program, args: Any, kwargs: Any) -> bool:
-        with self._at_work():
-            return any(program.is_pending(leaf) for leaf in instances_in((args, kwargs), torch.Tensor))
+        tensors = list(instances_in((args, kwargs), torch.Tensor))
+        if any(type(one) is StandIn for one in tensors):
+            return True
+        with self._at_work():  # it looks at the states of optimizers
+            return any(map(program.is_pending, tensors))
 
     @staticmethod
     def _is_peek(func: Any, args: Any, kwargs: Any) -> bool:

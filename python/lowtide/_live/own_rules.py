@@ -22,9 +22,9 @@ from .atoms import OptimizerCall
 
 _OF_TENSORS = frozenset({"data", "grad", "requires_grad"})  # attributes that a rule sets of its parameters
 _NOT_STEPS = frozenset(
-    {"__init__", "__setstate__", "__getstate__", "__repr__", "zero_grad", "state_dict", "load_state_dict"}
-    | {"add_param_group"}
-)
+    {"__init__", "__setstate__", "__getstate__", "__repr__", "zero_grad", "state_dict", "load_state_dict",
+     "add_param_group"}
+)  # fmt: skip
 _OF_ALL = frozenset({"defaults", "state", "param_groups", "step", "zero_grad"})  # attributes of every optimizer
 _WAYS_TO_SET = frozenset({"setattr", "vars", "__dict__", "globals", "__setattr__"})
 _FIXED = (types.ModuleType, str, bytes, torch.dtype, logging.Logger)  # what is no place to note something in
